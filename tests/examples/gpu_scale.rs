@@ -57,7 +57,7 @@ fn requests(nodes: u16) -> Result<(), Error> {
     for (name, readiness, limited) in [("nothing", Readiness::default(), true), ("everything", everything, false)] {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
         let start = Instant::now();
-        let cost = runtime.block_on(gpu::fleet_telling(nodes, readiness));
+        let cost = runtime.block_on(gpu::fleet_with_readiness(nodes, readiness));
         let total: usize = cost.install.values().sum();
         println!("nodes are told {name}, in {:.0} s of real time", start.elapsed().as_secs_f64());
         println!("  install {total} requests: {:?}", cost.install);

@@ -1,6 +1,6 @@
-//! An allocator that counts, for tests of how much memory something takes, or asks for. A test file that wants it says
-//! `#[global_allocator] static ALLOCATOR: Counting = Counting;`. One of bytes in use holds one test: others would be counted
-//! too. Work is counted by thread, as tests have one each.
+//! A counting allocator, for tests of memory use and allocations. A test file that needs it has `#[global_allocator]
+//! static ALLOCATOR: Counting = Counting;`. A file that measures bytes in use has one test: others would be counted
+//! too. Allocations are counted per thread, as each test has its own.
 
 #![allow(unsafe_code, reason = "an allocator that counts has to allocate")]
 
@@ -18,26 +18,26 @@ use crate::world::World;
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// What this thread has asked for so far.
+    /// Allocations of this thread so far.
     static WORK: Cell<Work> = const { Cell::new(Work { allocations: 0, bytes: 0 }) };
 }
 
-/// What was asked for, whether it was given back or not.
+/// Total allocations, freed or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// How often.
+    /// Number of allocations.
     pub allocations: usize,
-    /// How much.
+    /// Allocated bytes.
     pub bytes: usize,
 }
 
 impl Work {
-    /// What this thread has asked for so far.
+    /// Allocations of this thread so far.
     pub fn so_far() -> Self {
         WORK.get()
     }
 
-    /// How much more that is than `other`.
+    /// Difference to `other`.
     pub fn beyond(self, other: Self) -> Self {
         Self {
             allocations: self.allocations.saturating_sub(other.allocations),
@@ -45,25 +45,25 @@ impl Work {
         }
     }
 
-    /// The part of each of `count`.
+    /// Average per item of `count`.
     pub fn each(self, count: usize) -> Self {
         Self { allocations: self.allocations / count, bytes: self.bytes / count }
     }
 }
 
-/// The system's allocator, counted.
+/// The system allocator, counted.
 pub struct Counting;
 
-// SAFETY: everything is left to the system's allocator.
+// SAFETY: everything is delegated to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         USED.fetch_add(layout.size(), Ordering::Relaxed);
-        // A thread that ends may have nothing to count with any more.
+        // Thread-local storage may be gone when a thread exits.
         let _ = WORK.try_with(|work| {
             let Work { allocations, bytes } = work.get();
             work.set(Work { allocations: allocations + 1, bytes: bytes + layout.size() });
         });
-        // SAFETY: the caller keeps the rules of `alloc`.
+        // SAFETY: the caller upholds the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
@@ -74,9 +74,9 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// How many bytes the cache of an operator takes that sees a cluster, and how many objects it has.
+/// Bytes and number of objects of an operator's cache of a cluster.
 pub async fn cached(world: &World) -> (usize, usize) {
-    // What is still on its way is not counted.
+    // Wait for pending changes.
     tokio::time::sleep(Duration::from_secs(60)).await;
     let (before, stop) = (USED.load(Ordering::Relaxed), CancellationToken::new());
     let settings = Settings { gate: Gate::closed(), ..Settings::default() };

@@ -1,4 +1,4 @@
-//! Operators that crash: one dies, loses an answer, or comes back to stale lists, while a story goes on.
+//! Crashing operators: one dies, loses a response, or restarts with stale lists, during a story.
 
 use capstan_apiserver::faults::{self, Matcher};
 use serde_json::Value;
@@ -7,21 +7,21 @@ use crate::normal::contrasts;
 use crate::wire::Fault;
 use crate::world::World;
 
-/// What went wrong in a run.
+/// Failure of a run.
 #[derive(Clone, Copy, Debug)]
-pub enum Trouble {
+pub enum InjectedFailure {
     /// Nothing.
     None,
     /// The operator died right after that write, and another took over.
     Crash(usize),
-    /// The answer of that write was lost.
+    /// The response of that write was lost.
     LostAnswer(usize),
-    /// The operator died, and the first lists of the next one were old, as those of a cache that is behind.
+    /// The operator died, and the first lists of the next one were stale, as from a lagging cache.
     CrashThenStaleLists(usize),
 }
 
-impl Trouble {
-    /// Everything that may go wrong at write `k`.
+impl InjectedFailure {
+    /// All failures at write `k`.
     pub fn all(k: usize) -> [Self; 3] {
         [Self::Crash(k), Self::LostAnswer(k), Self::CrashThenStaleLists(k)]
     }
@@ -35,16 +35,16 @@ impl Trouble {
     }
 }
 
-/// Runs an operator with that trouble until `story` has ended. Says how many writes the first operator made.
-pub async fn run(world: &World, trouble: Trouble, story: impl Future<Output = ()>) -> usize {
-    let first = world.operator(trouble.fault()).await;
+/// Runs an operator with that failure until `story` has ended. Returns the number of writes of the first operator.
+pub async fn run(world: &World, failure: InjectedFailure, story: impl Future<Output = ()>) -> usize {
+    let first = world.operator(failure.fault()).await;
     let operators = async {
-        match trouble {
-            Trouble::None | Trouble::LostAnswer(_) => std::future::pending::<()>().await,
-            Trouble::Crash(_) | Trouble::CrashThenStaleLists(_) => {
+        match failure {
+            InjectedFailure::None | InjectedFailure::LostAnswer(_) => std::future::pending::<()>().await,
+            InjectedFailure::Crash(_) | InjectedFailure::CrashThenStaleLists(_) => {
                 first.wire.died().await;
                 first.kill();
-                if let (Trouble::CrashThenStaleLists(_), Some(cluster)) = (trouble, world.embedded_cluster()) {
+                if let (InjectedFailure::CrashThenStaleLists(_), Some(cluster)) = (failure, world.embedded_cluster()) {
                     cluster.server.faults().add(faults::Fault::stale(Matcher::new(), 3).first(8));
                 }
                 let _second = world.operator(Fault::None).await;
@@ -59,29 +59,33 @@ pub async fn run(world: &World, trouble: Trouble, story: impl Future<Output = ()
     first.wire.writes()
 }
 
-/// Fails unless the end is that of the run without trouble.
-pub fn assert_same_end(trouble: Trouble, writes: usize, end: &Value, undisturbed: &Value) {
+/// Asserts that the end state equals that of the run without failures.
+pub fn assert_same_end(failure: InjectedFailure, writes: usize, end: &Value, undisturbed: &Value) {
     let differences = contrasts(end, undisturbed);
-    assert!(differences.is_empty(), "{trouble:?} of {writes} writes: {}", differences.join("\n"));
+    assert!(differences.is_empty(), "{failure:?} of {writes} writes: {}", differences.join("\n"));
 }
 
-/// Tells a story undisturbed, and then with trouble at `most` of its writes, one of the three at each, in turn; with
-/// `CRASH_MATRIX=all` with all of them at every write. It must always end the same. A story with fewer than `least`
-/// writes is one whose writes are not counted.
-pub async fn matrix<F: Future<Output = (Value, usize)>>(least: usize, most: usize, story: impl Fn(Trouble) -> F) {
-    let (undisturbed, writes) = story(Trouble::None).await;
+/// Runs a story without failures, then with a failure at `most` of its writes, the three kinds in turn; with
+/// `CRASH_MATRIX=all` with all of them at every write. The end state must always be equal. A story with fewer than
+/// `least` writes indicates that writes are not counted.
+pub async fn matrix<F: Future<Output = (Value, usize)>>(
+    least: usize,
+    most: usize,
+    story: impl Fn(InjectedFailure) -> F,
+) {
+    let (undisturbed, writes) = story(InjectedFailure::None).await;
     assert!(writes >= least, "only {writes} writes: something is not counted");
     let all = std::env::var("CRASH_MATRIX").is_ok_and(|value| value == "all");
-    // A single one is in the middle, where most is under way.
+    // A single failure is placed in the middle, where most is in progress.
     let first = if all || most > 1 { 1 } else { writes / 2 };
     let step = if all { 1 } else { writes.div_ceil(most) };
     let mut runs = 0;
     for k in (first..=writes).step_by(step) {
-        let troubles = Trouble::all(k);
-        for trouble in if all { &troubles[..] } else { &troubles[runs % 3..][..1] } {
-            println!("{trouble:?}");
-            let (end, _) = story(*trouble).await;
-            assert_same_end(*trouble, writes, &end, &undisturbed);
+        let troubles = InjectedFailure::all(k);
+        for failure in if all { &troubles[..] } else { &troubles[runs % 3..][..1] } {
+            println!("{failure:?}");
+            let (end, _) = story(*failure).await;
+            assert_same_end(*failure, writes, &end, &undisturbed);
             runs += 1;
         }
     }

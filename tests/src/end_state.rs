@@ -1,11 +1,11 @@
-//! What a story leaves behind, in a form in which two runs can be compared.
+//! End state of a story, normalized so that two runs can be compared.
 
 use serde_json::Value;
 
 use crate::world::World;
 
 impl World {
-    /// What the story leaves behind: our objects without identities and times, and how many others there are.
+    /// The end state: our objects without UIDs and times, and the number of others.
     pub async fn end_state(&self) -> Value {
         let mut state = serde_json::Map::new();
         let ours = [
@@ -39,11 +39,11 @@ impl World {
         for (api_version, kind) in ours {
             if self.serves(api_version, kind).await {
                 let mut all = self.list(api_version, kind).await;
-                // Certificates of the cluster are made anew with it.
+                // The CA certificate is new in each cluster.
                 all.retain(|object| object["metadata"]["name"] != "kube-root-ca.crt");
                 all.iter_mut().for_each(forget);
                 if kind == "HorizontalPodAutoscaler" {
-                    // A real cluster's controller looks every 15 s, whatever we do.
+                    // A real autoscaler syncs every 15 s, independent of the operator.
                     all.iter_mut().for_each(|object| object["status"] = Value::Null);
                 }
                 state.insert(kind.into(), all.into());
@@ -52,10 +52,10 @@ impl World {
         for (api_version, kind) in [("apps/v1", "ReplicaSet"), ("v1", "Pod")] {
             state.insert(kind.into(), self.list(api_version, kind).await.len().into());
         }
-        // Keys are made anew for every story.
+        // Keys are generated for every story.
         let secrets = self.list("v1", "Secret").await;
         state.insert("Secret".into(), secrets.iter().map(|secret| secret["metadata"]["name"].clone()).collect());
-        // Names of objects are those of the stories; only the namespace differs.
+        // Only the namespace differs between stories.
         let text = Value::Object(state).to_string().replace(&self.namespace, "story");
         serde_json::from_str(&text).expect("still JSON")
     }
@@ -79,7 +79,7 @@ fn forget(value: &mut Value) {
                 "lastUpdateTime",
                 "observedGeneration",
                 "deployment.kubernetes.io/revision",
-                // Of what was applied, which is compared, and of the owner's identity, which differs.
+                // A hash over the applied object, which is compared, and the owner's UID, which differs.
                 "nvidia.com/last-applied-hash",
                 "nvidia.com/pvc-uid",
                 "batch.kubernetes.io/controller-uid",
@@ -90,11 +90,11 @@ fn forget(value: &mut Value) {
             ] {
                 fields.remove(name);
             }
-            // It names a ReplicaSet by a hash, which depends on the namespace.
+            // The message names a ReplicaSet by a hash that depends on the namespace.
             if fields.get("reason").is_some_and(|reason| reason == "NewReplicaSetAvailable") {
                 fields.remove("message");
             }
-            // Claims of pods are named after them, and pods by chance.
+            // Claims are named after their pods, which have random names.
             for claim in fields.get_mut("resourceClaimStatuses").and_then(Value::as_array_mut).into_iter().flatten() {
                 claim["name"] = Value::Null;
             }

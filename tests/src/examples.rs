@@ -1,4 +1,4 @@
-//! The examples of `examples/nim`, and what they need of a cluster besides the operator.
+//! The examples of `examples/nim`, and their prerequisites besides the operator.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::nim::{API, FOREIGN};
 use crate::world::World;
 
-/// Their files, by name.
+/// File names.
 pub const NAMES: [&str; 12] = [
     "autoscaling",
     "build",
@@ -23,24 +23,24 @@ pub const NAMES: [&str; 12] = [
     "proxy",
 ];
 
-/// An example, by the name of its file.
+/// Reads an example by file name.
 pub fn read(name: &str) -> Value {
     let path = format!("{}/../examples/nim/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
     serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// A cluster with what all examples need, apart from caches and devices.
+/// A cluster with the prerequisites of all examples, except caches and devices.
 pub async fn world() -> World {
-    furnished(World::start().await).await
+    with_prerequisites(World::start().await).await
 }
 
-/// The same that is embedded whatever is wanted.
+/// The same, always embedded.
 pub async fn world_in_virtual_time() -> World {
-    furnished(World::start_in_virtual_time(2).await).await
+    with_prerequisites(World::start_in_virtual_time(2).await).await
 }
 
-async fn furnished(world: World) -> World {
+async fn with_prerequisites(world: World) -> World {
     for (group, version, kind, plural) in FOREIGN {
         world.install(group, version, kind, plural).await;
     }
@@ -60,7 +60,7 @@ async fn furnished(world: World) -> World {
     world
 }
 
-/// A cache that another operator has filled.
+/// A cache that is already filled.
 pub async fn ready_cache(world: &World, name: &str) {
     let claim = json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "models"},
@@ -85,10 +85,10 @@ pub async fn ready_cache(world: &World, name: &str) {
     });
     world.apply(map).await;
     let status = json!({"state": "Ready", "pvc": "models", "profiles": [{"name": profile, "config": tags}]});
-    world.tell(API, "NIMCache", name, status).await;
+    world.write_status(API, "NIMCache", name, status).await;
 }
 
-/// Two GPUs on a node, by the driver's own word.
+/// Two GPUs on a node, as a DRA driver publishes them.
 pub async fn gpus(world: &World) {
     let class = json!({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu.nvidia.com"}, "spec": {}});
     world.apply(class).await;
@@ -103,7 +103,7 @@ pub async fn gpus(world: &World) {
     world.apply(slice).await;
 }
 
-/// Controllers of others: they say that all is well with what is theirs.
+/// Simulates the controllers of other operators: marks their objects as ready.
 pub async fn others(world: &World) {
     let available = json!({"conditions": [{"type": "Available", "status": "True"}], "replicas": 1, "readyReplicas": 1});
     let ready = json!({
@@ -118,7 +118,12 @@ pub async fn others(world: &World) {
         for (api_version, kind, status) in &theirs {
             for object in world.list(api_version, kind).await.iter().filter(|object| object["status"].is_null()) {
                 world
-                    .tell(api_version, kind, object["metadata"]["name"].as_str().unwrap_or_default(), status.clone())
+                    .write_status(
+                        api_version,
+                        kind,
+                        object["metadata"]["name"].as_str().unwrap_or_default(),
+                        status.clone(),
+                    )
                     .await;
             }
         }

@@ -1,4 +1,4 @@
-//! Requests as data, and what servers answer to them.
+//! Requests as data, and the servers' responses.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,75 +10,76 @@ use serde_json::Value;
 
 use crate::normal;
 
-/// Longest that a server may take for one answer.
-const LIMIT: Duration = Duration::from_secs(20);
-/// Longest that something may take that a server does in its own time.
+/// Request timeout.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
+/// Timeout of asynchronous changes on a server.
 const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often it is asked whether that is done.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Poll interval of those.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// One request. Most fields have a usual value.
+/// A request. Most fields have defaults.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// `GET /api/v1/namespaces/x`: verb and path with query. `${name}` stands for what an earlier step saved.
+    /// `GET /api/v1/namespaces/x`: verb and path with query. `${name}` is replaced by a value that an earlier step
+    /// saved.
     pub send: String,
-    /// Body: an object, or text for what must go out as it is.
+    /// Body: an object, or text to send verbatim.
     pub body: Option<Value>,
-    /// Content type; follows from the verb when absent.
+    /// Content type; derived from the verb by default.
     #[serde(rename = "type")]
     pub content_type: Option<String>,
-    /// `Accept`; JSON when absent.
+    /// `Accept`; JSON by default.
     pub accept: Option<String>,
     /// More headers.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// Sent without the administrator's token.
+    /// Sent without credentials.
     #[serde(default)]
     pub anonymous: bool,
-    /// Sent again and again until the answer is like this; only the last answer counts.
+    /// Repeated until the response matches; only the last response counts.
     pub until: Option<Until>,
-    /// Names for parts of the answer, as in `uid: metadata.uid`.
+    /// Values to save from the response, as in `uid: metadata.uid`.
     #[serde(default)]
     pub save: BTreeMap<String, String>,
-    /// Only these parts of the body count, because the rest is long and of no interest here.
+    /// Compares only these parts of the body.
     #[serde(default)]
     pub only: Vec<String>,
-    /// Paths of the answer that may differ, each with a reason.
+    /// Paths of the response that may differ, each with a reason.
     #[serde(default)]
     pub differs: BTreeMap<String, String>,
 }
 
-/// What is waited for.
+/// Condition of a repeated request.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Until {
-    /// Status of the answer; 200 when absent.
+    /// Status code; 200 by default.
     pub code: Option<u16>,
-    /// Part of the body.
+    /// Path in the body.
     pub at: Option<String>,
-    /// What is there; anything when absent.
+    /// Expected value; any by default.
     pub is: Option<Value>,
 }
 
-/// A sequence of requests that starts from nothing.
+/// A sequence of requests from an empty state.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
     /// What is compared.
     pub name: String,
-    /// In order.
+    /// Steps in order.
     pub steps: Vec<Step>,
 }
 
-/// An answer, normalised.
+/// A normalized response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// The request, to tell which one it was.
+    /// The request.
     pub send: String,
-    /// HTTP status; 0 if there was no answer.
+    /// HTTP status; 0 without a response.
     pub code: u16,
-    /// Content type of the answer.
+    /// Content type.
     #[serde(rename = "type", default, skip_serializing_if = "String::is_empty")]
     pub content_type: String,
     /// `Warning` headers.
@@ -88,26 +89,26 @@ pub struct Answer {
     pub body: Value,
 }
 
-/// A server, asked as the administrator or as nobody.
+/// Clients of a server: administrator and anonymous.
 #[derive(Clone)]
 pub struct Peer {
     /// With the administrator's token.
     pub admin: Client,
-    /// Without any.
-    pub nobody: Client,
+    /// Without credentials.
+    pub anonymous_client: Client,
 }
 
-/// Why there is no answer.
+/// Why there is no response.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// A server that is compared.
+/// A server to compare.
 #[expect(async_fn_in_trait, reason = "only called from tests that run on one thread")]
 pub trait Side {
-    /// How to ask it.
+    /// Its clients.
     fn peer(&self) -> &Peer;
 
-    /// Returns when a new namespace has what controllers give it.
-    async fn furnish(&self, namespace: &str) -> Result<(), Failure>;
+    /// Waits until controllers have set up a new namespace.
+    async fn set_up(&self, namespace: &str) -> Result<(), Failure>;
 }
 
 /// Sends all steps of a case to one server.
@@ -126,14 +127,14 @@ pub async fn play(side: &impl Side, case: &Case) -> Vec<Answer> {
     answers
 }
 
-/// One step, repeated until the answer is as wanted.
+/// One step, repeated until the response matches.
 async fn run(side: &impl Side, step: &Step, saved: &mut BTreeMap<String, String>) -> Result<Answer, Failure> {
     let begin = tokio::time::Instant::now();
     loop {
         let (mut answer, raw) = send(side.peer(), step, saved).await?;
         let done = step.until.as_ref().is_none_or(|until| until.met(answer.code, &raw));
         if !done && begin.elapsed() < CONVERGENCE_TIMEOUT {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             continue;
         }
         if !done {
@@ -142,7 +143,7 @@ async fn run(side: &impl Side, step: &Step, saved: &mut BTreeMap<String, String>
             );
         }
         if step.send == "POST /api/v1/namespaces" && answer.code == 201 {
-            side.furnish(raw["metadata"]["name"].as_str().unwrap_or_default()).await?;
+            side.set_up(raw["metadata"]["name"].as_str().unwrap_or_default()).await?;
         }
         for (name, path) in &step.save {
             let value = normal::at(&raw, path).map(|value| value.as_str().map_or(value.to_string(), str::to_owned));
@@ -165,7 +166,7 @@ impl Until {
     }
 }
 
-/// Sends one request; the answer and its body as it came. A watch is read until the server ends it.
+/// Sends one request; returns the response and its raw body. A watch is read until the server ends it.
 async fn send(peer: &Peer, step: &Step, saved: &BTreeMap<String, String>) -> Result<(Answer, Value), Failure> {
     let target = fill(&step.send, saved);
     let (verb, path) = target.split_once(' ').ok_or("send is `VERB PATH`")?;
@@ -187,17 +188,18 @@ async fn send(peer: &Peer, step: &Step, saved: &BTreeMap<String, String>) -> Res
         Some(Value::String(text)) => fill(text, saved),
         Some(value) => fill(&value.to_string(), saved),
     };
-    let client = if step.anonymous { &peer.nobody } else { &peer.admin };
-    let response = tokio::time::timeout(LIMIT, client.send(request.body(body.into_bytes().into())?)).await??;
+    let client = if step.anonymous { &peer.anonymous_client } else { &peer.admin };
+    let response =
+        tokio::time::timeout(REQUEST_TIMEOUT, client.send(request.body(body.into_bytes().into())?)).await??;
     let code = response.status().as_u16();
     let text = |name: &str| -> Vec<String> {
         let values = response.headers().get_all(name).iter().filter_map(|value| value.to_str().ok());
         values.map(str::to_owned).collect()
     };
     let (warnings, content_type) = (text("warning"), text("content-type").concat());
-    let bytes = tokio::time::timeout(LIMIT, response.into_body().collect()).await??.to_bytes();
+    let bytes = tokio::time::timeout(REQUEST_TIMEOUT, response.into_body().collect()).await??.to_bytes();
     let raw = match content_type.as_str() {
-        // How YAML is written matters to nobody.
+        // The formatting of YAML does not matter.
         "application/yaml" => serde_saphyr::from_slice(&bytes)?,
         _ => read(&bytes, is_watch(path) && code == 200),
     };
@@ -205,7 +207,7 @@ async fn send(peer: &Peer, step: &Step, saved: &BTreeMap<String, String>) -> Res
     Ok((Answer { send: step.send.clone(), code, content_type, warnings, body }, raw))
 }
 
-/// `text` with `${name}` replaced by what was saved under that name.
+/// `text` with `${name}` replaced by saved values.
 fn fill(text: &str, saved: &BTreeMap<String, String>) -> String {
     saved.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("${{{name}}}"), value))
 }
@@ -214,7 +216,7 @@ fn is_watch(path: &str) -> bool {
     path.contains("watch=true") || path.contains("watch=1") || path.contains("/watch/")
 }
 
-/// JSON, JSON documents one after the other (a watch), or text.
+/// Parses JSON, concatenated JSON documents (a watch), or text.
 fn read(bytes: &[u8], watch: bool) -> Value {
     if let (false, Ok(value)) = (watch, serde_json::from_slice(bytes)) {
         return value;

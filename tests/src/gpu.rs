@@ -1,4 +1,4 @@
-//! What the stories of the GPU kinds have in common: plain custom resources, and what a fleet costs.
+//! Shared parts of GPU stories: minimal custom resources, and the cost of a fleet.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use crate::nim::state;
 use crate::wire::Fault;
 use crate::world::World;
 
-/// The API of ClusterPolicies.
+/// API version of ClusterPolicies.
 pub const API: &str = "nvidia.com/v1";
-/// The API of NVIDIADrivers and GPUClusters.
+/// API version of NVIDIADrivers and GPUClusters.
 pub const ALPHA: &str = "nvidia.com/v1alpha1";
-/// The policy of the stories.
+/// Name of the policy.
 pub const POLICY: &str = "cluster-policy";
 
-/// A policy that says nothing: every default.
+/// A policy with all defaults.
 pub fn policy() -> Value {
     json!({
         "apiVersion": API, "kind": "ClusterPolicy", "metadata": {"name": POLICY},
@@ -29,7 +29,7 @@ pub fn policy() -> Value {
     })
 }
 
-/// An NVIDIADriver, with more in its spec.
+/// An NVIDIADriver, with `more` merged into its spec.
 pub fn driver(name: &str, more: Value) -> Value {
     let mut spec = json!({"driverType": "gpu", "repository": "example.com", "image": "driver", "version": "1"});
     for (key, value) in more.as_object().into_iter().flatten() {
@@ -38,14 +38,14 @@ pub fn driver(name: &str, more: Value) -> Value {
     json!({"apiVersion": ALPHA, "kind": "NVIDIADriver", "metadata": {"name": name}, "spec": spec})
 }
 
-/// A GPUCluster with every default.
+/// A GPUCluster with all defaults.
 pub fn gpu_cluster() -> Value {
     json!({
         "apiVersion": ALPHA, "kind": "GPUCluster", "metadata": {"name": "gpu-cluster"}, "spec": {"draDriver": {}},
     })
 }
 
-/// An example of `examples/gpu`, by the name of its file: its objects, in their order.
+/// The objects of an example of `examples/gpu`, by file name.
 pub fn example(name: &str) -> Vec<Value> {
     let path = format!("{}/../examples/gpu/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -53,7 +53,7 @@ pub fn example(name: &str) -> Vec<Value> {
     documents.map(|text| serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{path}: {error}"))).collect()
 }
 
-/// Kinds that an install makes.
+/// Kinds that an install creates.
 const KINDS: [(&str, &str); 16] = [
     ("apps/v1", "DaemonSet"),
     ("apps/v1", "Deployment"),
@@ -73,7 +73,7 @@ const KINDS: [(&str, &str); 16] = [
     ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding"),
 ];
 
-/// What an uninstall must leave as it was: names of objects, and metadata and taints of nodes and namespaces.
+/// State that an uninstall must restore: names of objects, and metadata and taints of nodes and namespaces.
 pub async fn footprint(world: &World) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     for (api, kind) in KINDS {
@@ -92,44 +92,44 @@ pub async fn footprint(world: &World) -> BTreeMap<String, Value> {
     all
 }
 
-/// What was sent between two counts, by method and resource. The operator looks at its CRDs once in a while, however
-/// large the cluster is.
+/// Requests between two counts, by method and resource. Periodic CRD reads, which do not depend on the cluster size,
+/// are excluded.
 pub fn since(before: &BTreeMap<String, usize>, now: &BTreeMap<String, usize>) -> BTreeMap<String, usize> {
     let change = |(kind, count): (&String, &usize)| (kind.clone(), count - before.get(kind).unwrap_or(&0));
     let matters = |(kind, count): &(String, usize)| *count > 0 && !kind.ends_with("customresourcedefinitions");
     now.iter().map(change).filter(matters).collect()
 }
 
-/// What a fleet has cost.
+/// Cost of a fleet.
 #[derive(Clone, Debug)]
 pub struct Cost {
-    /// Nodes.
+    /// Number of nodes.
     pub nodes: u16,
-    /// Requests from nothing to ready.
+    /// Requests of the install.
     pub install: BTreeMap<String, usize>,
-    /// Requests for one more node.
+    /// Requests of a joining node.
     pub join: BTreeMap<String, usize>,
-    /// Virtual time until that one was labelled.
+    /// Virtual time until it was labelled.
     pub labelled: Duration,
     /// Requests in ten minutes without a change.
     pub idle: BTreeMap<String, usize>,
 }
 
 impl Cost {
-    /// Requests that the install may take.
+    /// Request budget of the install.
     pub fn budget(&self) -> usize {
         usize::from(self.nodes) * 6 / 5 + 150
     }
 }
 
-/// Makes the GPUs of so many nodes usable, then of one more.
+/// Installs on this many nodes, then adds one.
 pub async fn fleet(nodes: u16) -> Cost {
-    fleet_telling(nodes, Readiness::default()).await
+    fleet_with_readiness(nodes, Readiness::default()).await
 }
 
-/// The same, with nodes that are told how their GPUs do.
-pub async fn fleet_telling(nodes: u16, readiness: Readiness) -> Cost {
-    let world = World::start_fleet(nodes).await.telling(readiness);
+/// The same with a readiness condition or taint on nodes.
+pub async fn fleet_with_readiness(nodes: u16, readiness: Readiness) -> Cost {
+    let world = World::start_fleet(nodes).await.with_readiness(readiness);
     let operator = world.operator(Fault::None).await;
     let begin = operator.wire.requests();
     world.apply(policy()).await;
@@ -149,7 +149,7 @@ pub async fn fleet_telling(nodes: u16, readiness: Readiness) -> Cost {
     }
 }
 
-/// Adds a node and says how long it took until it was labelled.
+/// Adds a node and returns the time until it was labelled.
 async fn join(world: &World) -> Duration {
     let nodes = world.nodes().clone();
     let began = Instant::now();

@@ -1,7 +1,6 @@
 //! Shared by the tests in this crate: [`world`], [`nim`], [`gpu`], [`upgrade`] and [`examples`] for stories,
-//! [`rendered`] for what the operator applies, [`wire`] and [`crash`] for
-//! crashes, [`real`] for stories on a real control plane, [`rights`] for what the operator may do, [`exchange`] for
-//! comparisons of the embedded API server with a real one.
+//! [`rendered`] for rendered objects, [`wire`] and [`crash`] for crashes, [`real`] for stories on a real control plane,
+//! [`rights`] for RBAC of the operator, [`exchange`] for comparisons of the embedded API server with a real one.
 
 mod bridge;
 pub mod counting;

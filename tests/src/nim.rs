@@ -1,11 +1,11 @@
-//! What the stories of the NIM kinds have in common: a plain service, and how objects say how they are doing.
+//! Shared parts of NIM stories: a minimal service, and predicates on status.
 
 use serde_json::{Value, json};
 
-/// The API of the NIM kinds.
+/// API version of the NIM kinds.
 pub const API: &str = "apps.nvidia.com/v1alpha1";
 
-/// A NIMService on one GPU with a volume of its own.
+/// A NIMService on one GPU with its own volume.
 pub fn service() -> Value {
     json!({
         "apiVersion": API, "kind": "NIMService", "metadata": {"name": "llama"},
@@ -29,7 +29,7 @@ pub fn condition<'a>(object: &'a Value, type_: &str) -> &'a Value {
     conditions.into_iter().flatten().find(|one| one["type"] == type_).unwrap_or(&Value::Null)
 }
 
-/// Kinds of others that NIM services may be made of: group, version, kind, plural.
+/// Third-party kinds that NIM services may create: group, version, kind, plural.
 pub const FOREIGN: [(&str, &str, &str, &str); 6] = [
     ("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes"),
     ("gateway.networking.k8s.io", "v1", "GRPCRoute", "grpcroutes"),

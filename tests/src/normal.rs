@@ -1,10 +1,10 @@
-//! The form in which answers of two servers are compared: without identities, times, versions and tokens.
+//! Normalizes responses of two servers for comparison: without UIDs, times, resource versions and tokens.
 
 use serde_json::{Map, Value, json};
 
 use crate::exchange::Answer;
 
-/// A body without what may differ between two servers that behave alike.
+/// A body without what may differ between equivalent servers.
 pub fn body(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -20,7 +20,7 @@ pub fn body(value: &Value) -> Value {
     }
 }
 
-/// Bookmarks come now and then, except for the one that ends the initial events.
+/// Bookmarks are periodic, except for the one that ends the initial events.
 fn is_progress(event: &Value) -> bool {
     event["type"] == "BOOKMARK" && event["object"]["metadata"]["annotations"].is_null()
 }
@@ -36,7 +36,7 @@ fn member(name: &str, field: &Value) -> Value {
         ("cells", Value::Array(cells)) => {
             cells.iter().map(|cell| if is_age(cell) { json!("*") } else { body(cell) }).collect()
         }
-        // Bindings are looked at in no particular order.
+        // Bindings are evaluated in no particular order.
         ("nonResourceRules" | "resourceRules", Value::Array(rules)) => {
             let mut rules: Vec<Value> = rules.iter().map(body).collect();
             rules.sort_by_key(Value::to_string);
@@ -46,7 +46,7 @@ fn member(name: &str, field: &Value) -> Value {
     }
 }
 
-/// The end of a generated name is random.
+/// The suffix of a generated name is random.
 fn hide_generated(fields: &mut Map<String, Value>) {
     let (Some(Value::String(base)), Some(Value::String(name))) = (fields.get("generateName"), fields.get("name"))
     else {
@@ -57,7 +57,7 @@ fn hide_generated(fields: &mut Map<String, Value>) {
     }
 }
 
-/// A real server looks at the fields of custom resources in no particular order.
+/// A real server validates the fields of custom resources in no particular order.
 fn sort_causes(status: &mut Map<String, Value>) {
     let custom = at(&Value::Object(status.clone()), "details.group")
         .is_some_and(|group| group.as_str().is_some_and(|group| group.ends_with("example.com")));
@@ -77,7 +77,7 @@ fn sort_causes(status: &mut Map<String, Value>) {
     }
 }
 
-/// `5s`, `3m2s`: how old something is.
+/// An age, as `5s` or `3m2s`.
 fn is_age(cell: &Value) -> bool {
     let text = cell.as_str().unwrap_or_default();
     let mut digits = false;
@@ -90,7 +90,7 @@ fn is_age(cell: &Value) -> bool {
         && !digits
 }
 
-/// What stands before a number that is different on every server.
+/// Prefixes of numbers that differ between servers.
 const BEFORE_NUMBERS: [&str; 5] = [
     "current: ",
     "ResourceVersion in record (",
@@ -99,7 +99,7 @@ const BEFORE_NUMBERS: [&str; 5] = [
     "too old resource version: 1 (",
 ];
 
-/// A text without UIDs, times of now, random ends of names, and revisions.
+/// A text without UIDs, current times, random name suffixes, and resource versions.
 fn hide(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -124,7 +124,7 @@ fn hide(text: &str) -> String {
     out
 }
 
-/// The volume that every pod gets for its service account.
+/// The service account token volume of every pod.
 const ACCESS: &str = "kube-api-access-";
 
 fn is_uid(word: &str) -> bool {
@@ -134,8 +134,8 @@ fn is_uid(word: &str) -> bool {
     })
 }
 
-/// Length of the time that a text begins with: `2026-01-01T00:00:00Z`, with or without a fraction. Years in which no
-/// test runs are what a request said, and stay.
+/// Length of a leading timestamp: `2026-01-01T00:00:00Z`, with or without a fraction. Years in which no test runs come
+/// from the request, and are kept.
 fn time_length(text: &str) -> Option<usize> {
     let shape = text.get(..19)?.bytes().zip(b"2020-00-00T00:00:00".iter());
     let is_time = shape.into_iter().enumerate().all(|(at, (byte, shape))| match at {
@@ -148,7 +148,7 @@ fn time_length(text: &str) -> Option<usize> {
     rest[end..].starts_with('Z').then_some(19 + end + 1)
 }
 
-/// The part of a value at `a.b[0].c`; a name with dots is written `["a.b"]`.
+/// The value at `a.b[0].c`; a name with dots is written `["a.b"]`.
 pub fn at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
     let mut value = value;
     let mut rest = path;
@@ -168,11 +168,11 @@ pub fn at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
     Some(value)
 }
 
-/// Where two answers differ, as `path: ours, theirs`.
+/// Differences of two responses, as `path: ours, theirs`.
 pub fn differences(ours: &Answer, theirs: &Answer) -> Vec<(String, String)> {
     let mut out = Vec::new();
     if ours.code != theirs.code {
-        // The bodies are of different kinds then: what they say is enough.
+        // The bodies are of different kinds then: compare the messages only.
         let say = |answer: &Answer| format!("{} {}", answer.code, show(at(&answer.body, "message")));
         return vec![("code".to_owned(), format!("{} / {}", say(ours), say(theirs)))];
     }
@@ -186,12 +186,12 @@ pub fn differences(ours: &Answer, theirs: &Answer) -> Vec<(String, String)> {
     out
 }
 
-/// Whether a listed path covers a place.
+/// Whether a listed path covers a path.
 pub fn covers(listed: &str, path: &str) -> bool {
     path.strip_prefix(listed).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
-/// Where two values differ, as `path: one / other`.
+/// Differences of two values, as `path: one / other`.
 pub fn contrasts(one: &Value, other: &Value) -> Vec<String> {
     let mut out = Vec::new();
     compare(one, other, "", &mut out);
@@ -224,8 +224,8 @@ fn compare(ours: &Value, theirs: &Value, path: &str, out: &mut Vec<(String, Stri
     }
 }
 
-/// Managers of fields stand in the order of the seconds in which they wrote, and of their names within one second: how
-/// many of them wrote in the same second depends on how busy a machine was.
+/// managedFields are ordered by second of the write, then by name: how many writes share a second depends on the load
+/// of the machine.
 fn by_writer(managers: &[Value]) -> Vec<Value> {
     let mut managers = managers.to_vec();
     managers.sort_by_cached_key(|entry| {

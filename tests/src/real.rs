@@ -1,6 +1,6 @@
-//! A story's place on a real control plane: a namespace, and the operator as its own ServiceAccount with its own rights.
+//! A story on a real control plane: a namespace, and the operator with its own ServiceAccount and RBAC.
 //!
-//! Stories take turns, since an operator looks after all namespaces.
+//! Stories take turns, since an operator manages all namespaces.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use tokio::sync::{Mutex, MutexGuard};
 use crate::bridge::Bridge;
 use crate::rights;
 
-/// Where the operator lives.
+/// Namespace of the operator.
 pub const HOME: &str = "capstan-stories";
-/// Its account, and the roles bound to it.
+/// Its ServiceAccount, and the roles bound to it.
 pub(crate) const ACCOUNT: &str = "capstan";
 
-/// On what a story makes outside of namespaces: it goes before the next one begins.
-pub(crate) const OF_A_STORY: &str = "capstan.test/story";
-/// Kinds that stories make outside of namespaces, and that are not ours.
+/// Label of a story's cluster-scoped objects: they are deleted before the next one starts.
+pub(crate) const STORY_LABEL: &str = "capstan.test/story";
+/// Third-party cluster-scoped kinds that stories create.
 const OUTSIDE: [(&str, &str, &str); 3] = [
     ("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
     ("resource.k8s.io", "v1", "DeviceClass"),
@@ -34,12 +34,12 @@ const OUTSIDE: [(&str, &str, &str); 3] = [
 
 static TURN: Mutex<()> = Mutex::const_new(());
 
-/// Whether a kind is one of those that have to go before the next story. Kinds of ours stay: they go with nobody.
+/// Whether objects of a kind are deleted before the next story. CRDs of ours are kept.
 pub(crate) fn is_outside(kind: &str) -> bool {
     kind != "CustomResourceDefinition" && OUTSIDE.iter().any(|(_, _, one)| *one == kind)
 }
 
-/// Whether stories are to run on a real control plane.
+/// Whether stories run on a real control plane.
 pub fn is_wanted() -> bool {
     match std::env::var("TEST_CLUSTER").as_deref() {
         Ok("real") => true,
@@ -48,11 +48,11 @@ pub fn is_wanted() -> bool {
     }
 }
 
-/// A namespace of its own, until it is dropped.
+/// A story's namespace, until it is dropped.
 pub struct Place {
     /// Its name.
     pub namespace: String,
-    /// A client of the administrator, in the namespace.
+    /// An administrator client in the namespace.
     pub admin: Client,
     /// A client of the operator.
     pub operator: Client,
@@ -61,7 +61,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// The next one, with these nodes. Waits for the story that runs.
+    /// Allocates the namespace and these nodes. Waits for the running story.
     pub async fn take(nodes: node::Settings) -> Self {
         let turn = TURN.lock().await;
         let mut config = administrator().await;
@@ -88,12 +88,12 @@ impl Drop for Place {
     }
 }
 
-/// Removes what earlier stories left outside of namespaces.
+/// Deletes cluster-scoped objects of earlier stories.
 async fn clear(admin: &Client) {
     for (group, version, kind) in OUTSIDE {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
         let api: Api<DynamicObject> = Api::all_with(admin.clone(), &resource);
-        let theirs = ListParams::default().labels(OF_A_STORY);
+        let theirs = ListParams::default().labels(STORY_LABEL);
         loop {
             let left = api.list(&theirs).await.unwrap_or_else(|error| panic!("list {kind}: {error}"));
             for object in &left.items {
@@ -118,7 +118,7 @@ async fn administrator() -> Config {
     Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.expect("a kubeconfig with a context")
 }
 
-/// A client with a token of the operator's account, which has the rights of the operator and no others.
+/// A client with a token of the operator's ServiceAccount.
 async fn operator(admin: &Client, mut config: Config) -> Client {
     apply(admin, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})).await;
     let account = json!({

@@ -1,4 +1,4 @@
-//! What a real server answered, kept in `cases/recorded`, for machines on which none can run.
+//! Recorded responses of a real server in `cases/recorded`, for machines without one.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,17 +8,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::exchange::{Answer, Failure};
 
-/// The answers to one file of cases.
+/// Responses to one case file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Recorded {
-    /// What the server calls itself.
+    /// Version of the server.
     pub server: String,
-    /// Answers by case, one per step.
+    /// Responses by case, one per step.
     pub cases: BTreeMap<String, Vec<Answer>>,
 }
 
 impl Recorded {
-    /// Reads a file; nothing if there is none.
+    /// Reads a file; empty if it does not exist.
     pub fn read(path: &Path) -> Result<Self, Failure> {
         match std::fs::read(path) {
             Ok(text) => Ok(serde_json::from_slice(&text)?),
@@ -27,7 +27,7 @@ impl Recorded {
         }
     }
 
-    /// Writes a file with one answer per line, so that changes are easy to read.
+    /// Writes a file with one response per line, for readable diffs.
     pub fn write(&self, path: &Path) -> Result<(), Failure> {
         let mut text = format!("{{\"server\": {:?}, \"cases\": {{", self.server);
         for (number, (name, answers)) in self.cases.iter().enumerate() {

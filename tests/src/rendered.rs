@@ -1,7 +1,7 @@
-//! What the operator applies for every example, object by object, against the files in `tests/rendered`: a change of a
-//! rendered object is a change of what runs in somebody's cluster, and is reviewed as such.
+//! Golden tests: the objects that the operator applies for every example, compared with the files in `tests/rendered`.
+//! A change of a rendered object is a change in users' clusters, and is reviewed as such.
 //!
-//! `UPDATE_RENDERED=1 cargo test --workspace --test nim_examples --test gpu_examples` writes the files anew.
+//! `UPDATE_RENDERED=1 cargo test --workspace --test nim_examples --test gpu_examples` updates the files.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::world::Operator;
 
-/// Fails unless what was applied is what the file of that name holds.
+/// Asserts that the applied objects equal the file of that name.
 pub fn assert_rendered(name: &str, operator: &Operator) {
     let applied = operator.wire.applied();
     assert!(!applied.is_empty(), "{name} applies nothing");
@@ -36,7 +36,7 @@ pub fn assert_rendered(name: &str, operator: &Operator) {
     );
 }
 
-/// Drops what is made anew in every cluster: identities, versions, keys, and hashes over them.
+/// Drops what differs between clusters: UIDs, versions, keys, and hashes over them.
 fn without_identities(value: &mut Value) {
     match value {
         Value::Object(fields) => {

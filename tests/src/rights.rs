@@ -1,4 +1,4 @@
-//! What an operator may do, and what it does: its roles, and a wire that notes every request.
+//! RBAC of the operator and its use: its roles, and a client service that records every request.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -14,7 +14,7 @@ use http_body_util::BodyExt;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde_json::{Value, json};
 
-/// Names of a release that is called `capstan`.
+/// Names of a release called `capstan`.
 pub fn release() -> Release {
     Release {
         webhook_configuration: "capstan-validating-webhook-configuration".into(),
@@ -22,7 +22,7 @@ pub fn release() -> Release {
     }
 }
 
-/// The roles of the chart, bound to an account in the operator's own namespace.
+/// The roles of the chart, bound to a ServiceAccount in the operator's namespace.
 pub fn roles(rights: &[Right], home: &str, account: &str) -> Vec<Value> {
     let api = "rbac.authorization.k8s.io";
     let mut objects = Vec::new();
@@ -42,12 +42,12 @@ pub fn roles(rights: &[Right], home: &str, account: &str) -> Vec<Value> {
     objects
 }
 
-/// All rights of the operator.
+/// All permissions of the operator.
 pub fn all() -> Vec<Right> {
     rights(&release())
 }
 
-/// One verb on one resource, perhaps on one object: what cannot be taken apart further.
+/// One verb on one resource, optionally on one object: the smallest unit of permission.
 #[derive(Clone, Debug)]
 pub struct Atom {
     place: Place,
@@ -62,13 +62,13 @@ impl std::fmt::Display for Atom {
 }
 
 impl Atom {
-    /// Whether this alone allows a request of an operator that lives in `home`.
+    /// Whether this alone allows a request of an operator in `home`.
     pub fn allows(&self, request: &Attributes, home: &str) -> bool {
         (self.place == Place::Cluster || request.namespace == home) && self.rule.allows(request)
     }
 }
 
-/// Rights, taken apart.
+/// Splits permissions.
 pub fn atoms(rights: &[Right]) -> Vec<Atom> {
     let mut atoms = Vec::new();
     for right in rights {
@@ -94,7 +94,7 @@ pub fn atoms(rights: &[Right]) -> Vec<Atom> {
     atoms
 }
 
-/// A service for `kube::Client` that notes what is asked for. Clones share one state.
+/// A service for `kube::Client` that records requests. Clones share one state.
 #[derive(Clone)]
 pub struct Recorder {
     api: Api,
@@ -102,12 +102,12 @@ pub struct Recorder {
     state: Arc<Mutex<State>>,
 }
 
-/// Whether the server streams lists, as servers from 1.34 on do.
+/// Whether the server supports streaming lists, as Kubernetes 1.34 and newer do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Streams {
     /// It does.
     Yes,
-    /// It does not: a list comes before every watch.
+    /// It does not: a list precedes every watch.
     No,
 }
 
@@ -115,33 +115,33 @@ pub enum Streams {
 struct State {
     asked: Vec<Attributes>,
     refused: BTreeSet<String>,
-    /// The last request that did not succeed, with the answer.
+    /// The last failed request, with the response.
     failed: String,
 }
 
 impl Recorder {
-    /// A wire to `api`.
+    /// A recorder in front of `api`.
     pub fn new(api: Api, streams: Streams) -> Self {
         Self { api, streams, state: Arc::default() }
     }
 
-    /// The same notes for another wire.
+    /// Another recorder with the same state.
     pub fn beside(&self, streams: Streams) -> Self {
         Self { streams, ..self.clone() }
     }
 
-    /// What was asked for, with what the server asks itself on the way: whether a patch may create, and whether who
-    /// writes a role has what it grants.
+    /// The requests, with the implied authorization checks of the server: create for a patch, and escalation checks for
+    /// roles.
     pub fn asked(&self) -> Vec<Attributes> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).asked.clone()
     }
 
-    /// What was refused.
+    /// Rejected requests.
     pub fn refused(&self) -> Vec<String> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).refused.iter().cloned().collect()
     }
 
-    /// What was refused and what was asked for last, for the message of a failure.
+    /// Rejected and last requests, for assertion messages.
     pub fn last(&self) -> String {
         let asked: Vec<_> = self.asked();
         let shown = |request: &Attributes| format!("{} {}", request.verb, request.path);
@@ -195,7 +195,7 @@ fn bytes(value: &Value) -> Vec<u8> {
     value.to_string().into_bytes()
 }
 
-/// What the writer of a role must be allowed to do: all that it grants.
+/// Permissions that the writer of a role must have: all that it grants.
 fn granted(wanted: &Attributes, content: &Value) -> Vec<Attributes> {
     let rules = content["rules"].as_array().filter(|_| ["roles", "clusterroles"].contains(&wanted.resource.as_str()));
     let wide = wanted.resource == "clusterroles";
@@ -225,7 +225,7 @@ fn product(left: &[String], right: &[String]) -> Vec<(String, String)> {
     left.iter().flat_map(|left| right.iter().map(|right| (left.clone(), right.clone()))).collect()
 }
 
-/// A request as the authorizer sees it.
+/// A request as authorizer attributes.
 fn attributes(method: &Method, path: &str, query: &str) -> Attributes {
     let mut parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let (group, version) = match parts.as_slice() {

@@ -1,5 +1,5 @@
-//! The two servers that are compared, each with nothing beside it that would write on its own: no workload controllers,
-//! no scheduler. What a namespace gets from its controllers is there when its creation is answered.
+//! The two servers to compare, each without workload controllers and scheduler. What controllers add to a namespace
+//! exists when its creation returns.
 
 use capstan_apiserver::admit;
 use capstan_apiserver::auth::{Auth, MASTERS, UserInfo};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::exchange::{Failure, Peer, Side};
 
-/// What the certificate publisher writes beside the certificate.
+/// Annotation of the root CA publisher.
 const ABOUT_CA: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints \
                         such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across \
                         distributions of Kubernetes clusters.";
@@ -32,12 +32,12 @@ impl Embedded {
         let api = Api::start(server.clone(), Auth::new()).await?;
         let mut admin = UserInfo::new("admin", &[MASTERS]);
         admin.uid = "admin".into();
-        let peer = Peer { admin: api.as_user(admin).client("default"), nobody: api.client("default") };
+        let peer = Peer { admin: api.as_user(admin).client("default"), anonymous_client: api.client("default") };
         let this = Self { server, peer, _lifecycle: lifecycle };
         for namespace in ["default", "kube-system", "kube-public", "kube-node-lease"] {
-            this.furnish(namespace).await?;
+            this.set_up(namespace).await?;
         }
-        // A real server forgets by and by.
+        // A real server compacts its history over time.
         this.server.store().compact(this.server.store().revision());
         Ok(this)
     }
@@ -56,7 +56,7 @@ impl Side for Embedded {
         &self.peer
     }
 
-    async fn furnish(&self, namespace: &str) -> Result<(), Failure> {
+    async fn set_up(&self, namespace: &str) -> Result<(), Failure> {
         let account = json!({"metadata": {"name": "default"}});
         self.create("serviceaccounts", namespace, account).await?;
         let annotations = json!({"kubernetes.io/description": ABOUT_CA});
@@ -69,19 +69,19 @@ impl Side for Embedded {
 /// A real server.
 pub struct Real {
     peer: Peer,
-    /// What it calls itself: `v1.37.1`.
+    /// Its version: `v1.37.1`.
     pub version: String,
 }
 
 impl Real {
-    /// The one that the kubeconfig in the environment names.
+    /// Connects to the server of the kubeconfig in the environment.
     pub async fn connect() -> Result<Self, Failure> {
         let mut config = Config::infer().await?;
-        // A refusal with 429 is an answer as well.
+        // A 429 is a response to compare as well.
         config.default_retry = false;
-        let mut nobody = config.clone();
-        nobody.auth_info = kube::config::AuthInfo::default();
-        let peer = Peer { admin: Client::try_from(config)?, nobody: Client::try_from(nobody)? };
+        let mut anonymous_client = config.clone();
+        anonymous_client.auth_info = kube::config::AuthInfo::default();
+        let peer = Peer { admin: Client::try_from(config)?, anonymous_client: Client::try_from(anonymous_client)? };
         let version = peer.admin.apiserver_version().await?.git_version;
         Ok(Self { peer, version })
     }
@@ -92,16 +92,16 @@ impl Side for Real {
         &self.peer
     }
 
-    async fn furnish(&self, namespace: &str) -> Result<(), Failure> {
+    async fn set_up(&self, namespace: &str) -> Result<(), Failure> {
         for path in ["serviceaccounts/default", "configmaps/kube-root-ca.crt"] {
             let uri = format!("/api/v1/namespaces/{namespace}/{path}");
-            let look = async {
+            let wait = async {
                 while self.peer.admin.request_text(http::Request::get(&uri).body(Vec::new())?).await.is_err() {
                     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
                 }
                 Ok::<_, Failure>(())
             };
-            tokio::time::timeout(std::time::Duration::from_secs(30), look)
+            tokio::time::timeout(std::time::Duration::from_secs(30), wait)
                 .await
                 .map_err(|_| format!("{uri} never came"))??;
         }

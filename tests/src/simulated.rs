@@ -1,11 +1,11 @@
-//! The virtual nodes of stories: the same on the embedded cluster and beside a real control plane.
+//! Virtual nodes of stories: equal on the embedded cluster and on a real control plane.
 
 use std::time::Duration;
 
 use capstan_gpu_sim::Machines;
 use capstan_sim::{NodeTemplate, node};
 
-/// Nodes with eight GPUs each, on which containers start and end as they do on real ones.
+/// Nodes with eight allocatable GPUs each, whose containers start and stop like real ones.
 pub(crate) fn usual(nodes: usize) -> node::Settings {
     let nodes = (0..nodes).map(|index| NodeTemplate {
         name: format!("gpu-{index}"),
@@ -16,13 +16,13 @@ pub(crate) fn usual(nodes: usize) -> node::Settings {
     settings(nodes.collect(), downloads())
 }
 
-/// Nodes with GPUs that nobody has made usable yet.
+/// GPU nodes without operands.
 pub(crate) fn bare(nodes: u16) -> node::Settings {
     let nodes = (0..nodes).map(|index| capstan_gpu_sim::gpu_node(&format!("gpu-{index}"), 8));
     settings(nodes.collect(), capstan_gpu_sim::rules(capstan_gpu_sim::Pace::default()))
 }
 
-/// The same on machines with fake hardware, where containers of this image run what is in it.
+/// The same on machines with fake hardware, where containers of this image run its code.
 pub(crate) fn on_machines(nodes: u16, machines: &Machines, image: &str) -> node::Settings {
     let nodes = (0..nodes).map(|index| capstan_gpu_sim::bare_node(&format!("gpu-{index}"), 8));
     machines.run(settings(nodes.collect(), Vec::new()), image, capstan_gpu_sim::Pace::default())
@@ -38,8 +38,8 @@ fn settings(nodes: Vec<NodeTemplate>, rules: Vec<(node::Match, node::Behaviour)>
     node::Settings { nodes, rules, ..node::Settings::default() }
 }
 
-/// Containers that end: those that print manifests, and those that download. The image `broken` cannot, `missing` is
-/// not there.
+/// Containers that exit: manifest printers and downloads. They fail with the image `broken`; `missing` cannot be
+/// pulled.
 pub fn downloads() -> Vec<(node::Match, node::Behaviour)> {
     let ends = |code| Some(node::Exit::after(Duration::from_secs(5), code));
     let prints = |text: &str| node::Behaviour {

@@ -1,4 +1,4 @@
-//! What the stories of driver upgrades have in common.
+//! Shared parts of driver upgrade stories.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,14 +13,14 @@ use crate::nim::state;
 use crate::wire::Fault;
 use crate::world::World;
 
-/// The API of ClusterPolicies.
+/// API version of ClusterPolicies.
 pub const API: &str = "nvidia.com/v1";
-/// The policy of the stories.
+/// Name of the policy.
 pub const POLICY: &str = "cluster-policy";
-/// Label with the state of a node.
+/// Label with the upgrade state of a node.
 pub const STATE: &str = "nvidia.com/gpu-driver-upgrade-state";
 
-/// A policy with that driver, whose upgrades go as `upgrade` says; `annotations` without their prefix.
+/// A policy with that driver version and upgrade policy; `annotations` without their prefix.
 pub fn policy(version: &str, upgrade: &Value, annotations: &[(&str, &str)]) -> Value {
     let annotations: BTreeMap<String, &str> =
         annotations.iter().map(|(key, value)| (format!("capstan.dev/upgrade-{key}"), *value)).collect();
@@ -36,31 +36,31 @@ pub fn policy(version: &str, upgrade: &Value, annotations: &[(&str, &str)]) -> V
     })
 }
 
-/// The policy, installed on all nodes.
+/// Installs the policy on all nodes.
 pub async fn install(world: &World, policy: Value) {
     world.apply(policy).await;
     let ready = state("ready");
     let ready = move |policy: &Value| {
-        assert!(is_honest(policy), "{:?}", told(policy));
+        assert!(reports_truthfully(policy), "{:?}", upgrade_condition(policy));
         ready(policy)
     };
     world.until(API, "ClusterPolicy", POLICY, ready).await;
 }
 
-/// Whether a policy calls an upgrade complete only if its driver works on all nodes.
-fn is_honest(policy: &Value) -> bool {
-    let (reason, message) = told(policy);
+/// Whether the policy reports a complete upgrade only if its driver is ready on all nodes.
+fn reports_truthfully(policy: &Value) -> bool {
+    let (reason, message) = upgrade_condition(policy);
     let numbers: Vec<&str> = message.split(' ').filter(|word| word.parse::<u32>().is_ok()).collect();
     reason != "Complete" || matches!(numbers[..], [works, all] if works == all)
 }
 
-/// Another driver, for everybody.
+/// Changes the driver version of the policy.
 pub async fn change_driver(world: &World, version: &str) {
     world.patch(API, "ClusterPolicy", POLICY, json!({"spec": {"driver": {"version": version}}})).await;
 }
 
-/// What the policy says about the upgrade.
-pub fn told(policy: &Value) -> (&str, &str) {
+/// Reason and message of the upgrade condition.
+pub fn upgrade_condition(policy: &Value) -> (&str, &str) {
     let conditions = policy["status"]["conditions"].as_array().into_iter().flatten();
     let found = conditions.into_iter().find(|one| one["type"] == "DriverUpgrade");
     let text = |field: &str| found.and_then(|found| found[field].as_str()).unwrap_or_default();
@@ -81,7 +81,7 @@ pub async fn drivers(world: &World) -> BTreeMap<String, (String, String)> {
     drivers.map(one).collect()
 }
 
-/// The state of each node and whether it takes pods.
+/// Upgrade state of each node, and whether it is schedulable.
 pub async fn nodes(world: &World) -> BTreeMap<String, (String, bool)> {
     let nodes = world.list("v1", "Node").await;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -92,17 +92,17 @@ pub async fn nodes(world: &World) -> BTreeMap<String, (String, bool)> {
     nodes.iter().map(one).collect()
 }
 
-/// Whether the driver with that version runs, by the policy's word, on every node.
+/// Whether the policy reports that its driver runs on every node.
 pub fn is_over(policy: &Value) -> bool {
-    told(policy).0 == "Complete" && policy["status"]["state"] == "ready"
+    upgrade_condition(policy).0 == "Complete" && policy["status"]["state"] == "ready"
 }
 
-/// Waits until every node runs that version and takes pods again, and looks at the nodes now and then meanwhile.
-pub async fn until_upgraded(world: &World, version: &str, mut look: impl FnMut(&BTreeMap<String, (String, bool)>)) {
+/// Waits until every node runs that version and is schedulable, and inspects the nodes at intervals meanwhile.
+pub async fn until_upgraded(world: &World, version: &str, mut inspect: impl FnMut(&BTreeMap<String, (String, bool)>)) {
     let wait = async {
         loop {
             let (nodes, drivers) = (nodes(world).await, drivers(world).await);
-            look(&nodes);
+            inspect(&nodes);
             let done = nodes.values().all(|(state, free)| state == "upgrade-done" && *free);
             let new = drivers.values().all(|(_, image)| image.contains(&format!(":{version}-")));
             if done && new && drivers.len() == nodes.len() {
@@ -117,7 +117,7 @@ pub async fn until_upgraded(world: &World, version: &str, mut look: impl FnMut(&
     }
 }
 
-/// The driver with that version crashes on nodes with a name like this.
+/// Makes the driver with that version crash on matching nodes.
 pub fn breaks(world: &World, version: &str, nodes: &str) -> RuleId {
     let which = Match { image: Some(format!("*driver:{version}-*")), ..Match::container("nvidia-driver-ctr") };
     let body = Body::new(|cx| async move {
@@ -138,18 +138,18 @@ pub fn gpu_pod(name: &str, node: &str, labels: &Value) -> Value {
     })
 }
 
-/// What the upgrade of a fleet has cost.
+/// Cost of a fleet upgrade.
 #[derive(Clone, Debug)]
 pub struct Cost {
-    /// Nodes.
+    /// Number of nodes.
     pub nodes: u16,
     /// Requests by method and resource.
     pub requests: BTreeMap<String, usize>,
-    /// Most nodes that were out of use at a time.
+    /// Maximum of unavailable nodes.
     pub most: usize,
-    /// How many may be.
+    /// `maxUnavailable` as a number of nodes.
     pub budget: usize,
-    /// Virtual time.
+    /// Virtual duration.
     pub took: Duration,
 }
 
@@ -162,23 +162,23 @@ impl Cost {
     }
 }
 
-/// How far a fleet is, counted at every change: to list it again and again would cost more than its upgrade.
+/// Counts of a fleet, updated on every change: listing it repeatedly would cost more than the upgrade.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
-    /// Nodes that take no pods.
+    /// Unschedulable nodes.
     out: usize,
-    /// The most there were.
+    /// Maximum of those.
     most: usize,
-    /// Nodes that take pods and are done.
+    /// Schedulable nodes that are done.
     done: usize,
     /// Driver pods.
     drivers: usize,
-    /// Those of the wanted version.
+    /// Driver pods of the desired version.
     new: usize,
 }
 
 impl Tally {
-    /// Follows the nodes and driver pods of a cluster.
+    /// Watches the nodes and driver pods of a cluster.
     fn follow(cluster: &Cluster, version: &str) -> Arc<Mutex<Self>> {
         let tally = Arc::new(Mutex::new(Self::default()));
         let caches = &cluster.context().caches;
@@ -207,21 +207,21 @@ fn lock(tally: &Mutex<Tally>) -> MutexGuard<'_, Tally> {
     tally.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether it is out of use, and whether it is done.
+/// Whether a node is unschedulable, and whether it is done.
 fn of_node(node: &Node) -> (usize, usize) {
     let out = node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
     let state = node.metadata.labels.as_ref().and_then(|labels| labels.get(STATE));
     (usize::from(out), usize::from(!out && state.is_some_and(|state| state == "upgrade-done")))
 }
 
-/// Whether it is a driver, and whether one with that in the name of its image.
+/// Whether a pod is a driver, and whether its image has that name.
 fn of_pod(pod: &Pod, image: &str) -> (usize, usize) {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let driver = containers.filter(|one| one.name == "nvidia-driver-ctr").find_map(|one| one.image.as_deref());
     (usize::from(driver.is_some()), usize::from(driver.is_some_and(|name| name.contains(image))))
 }
 
-/// Upgrades the drivers of so many nodes, 5 % at a time.
+/// Upgrades the drivers of this many nodes, 5 % at a time.
 pub async fn fleet(nodes: u16) -> Cost {
     let world = World::start_fleet(nodes).await;
     let tally = Tally::follow(world.embedded_cluster().expect("a fleet is embedded"), "2");

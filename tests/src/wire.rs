@@ -1,4 +1,4 @@
-//! The wire between one operator and the API: counts its writes, and can be cut right after one of them.
+//! Connection between one operator and the API server: counts writes, and can be cut right after one of them.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -14,18 +14,18 @@ use http_body_util::combinators::UnsyncBoxBody;
 use serde_json::Value;
 use tokio::sync::Notify;
 
-/// What happens at a write.
+/// A fault at a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Nothing.
     None,
-    /// The operator dies as soon as write number `k` is done: nothing that it sends afterwards arrives.
+    /// The operator dies as soon as write number `k` completes: no later request arrives.
     DieAfter(usize),
-    /// Write number `k` is done, but its answer gets lost.
+    /// Write number `k` completes, but its response is lost.
     LoseAnswer(usize),
 }
 
-/// A service for `kube::Client` with a fault in it. Clones share one state.
+/// A service for `kube::Client` with a fault. Clones share one state.
 #[derive(Clone)]
 pub struct Wire {
     to: End,
@@ -33,16 +33,16 @@ pub struct Wire {
     state: Arc<State>,
 }
 
-/// Where a wire ends.
+/// The server of a connection.
 #[derive(Clone)]
 pub enum End {
-    /// At the embedded server.
+    /// The embedded server.
     Embedded(Api),
-    /// At a real one.
+    /// A real server.
     Real(kube::Client),
 }
 
-/// What comes back.
+/// Response body.
 type Body = UnsyncBoxBody<bytes::Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
 #[derive(Default)]
@@ -51,37 +51,37 @@ struct State {
     requests: Mutex<BTreeMap<String, usize>>,
     cut: AtomicBool,
     died: Notify,
-    /// Bodies of server-side applies by path, once they are recorded.
+    /// Bodies of server-side applies by path, if recorded.
     applied: Mutex<Option<BTreeMap<String, Value>>>,
 }
 
 impl Wire {
-    /// A wire to a server.
+    /// Connects to a server.
     pub fn new(to: End, fault: Fault) -> Self {
         Self { to, fault, state: Arc::default() }
     }
 
-    /// How many writes were sent.
+    /// Number of writes.
     pub fn writes(&self) -> usize {
         self.state.writes.load(Ordering::SeqCst)
     }
 
-    /// How many requests of each kind were sent, as `PATCH nimservices/status`; watches, lists and leases aside.
+    /// Number of requests by kind, as `PATCH nimservices/status`; without watches, lists and leases.
     pub fn requests(&self) -> BTreeMap<String, usize> {
         self.state.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Records what is applied from now on.
+    /// Starts to record applied objects.
     pub fn record_applies(&self) {
         self.state.applied.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default();
     }
 
-    /// The last body that was applied to each object, status aside, by the path of the object.
+    /// The last applied body of each object, without status, by path.
     pub fn applied(&self) -> BTreeMap<String, Value> {
         self.state.applied.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default()
     }
 
-    /// The same request, after its body was recorded if it is an apply.
+    /// Records the body of an apply, and returns the request.
     async fn recorded(&self, request: Request<kube::client::Body>) -> Request<kube::client::Body> {
         let is_apply = request
             .headers()
@@ -101,13 +101,13 @@ impl Wire {
         Request::from_parts(parts, kube::client::Body::from(bytes))
     }
 
-    /// Cuts the wire.
+    /// Cuts the connection.
     pub fn cut(&self) {
         self.state.cut.store(true, Ordering::SeqCst);
         self.state.died.notify_waiters();
     }
 
-    /// Returns when the wire was cut by its fault.
+    /// Waits until the fault has cut the connection.
     pub async fn died(&self) {
         let died = self.state.died.notified();
         if !self.state.cut.load(Ordering::SeqCst) {
@@ -115,9 +115,9 @@ impl Wire {
         }
     }
 
-    async fn pass(self, request: Request<kube::client::Body>) -> Result<Response<Body>, Lost> {
+    async fn pass(self, request: Request<kube::client::Body>) -> Result<Response<Body>, LostResponse> {
         if self.state.cut.load(Ordering::SeqCst) {
-            return Err(Lost);
+            return Err(LostResponse);
         }
         let is_write = request.method() != Method::GET;
         if let Some(kind) = kind(request.method(), request.uri().path()) {
@@ -128,24 +128,24 @@ impl Wire {
         let answer = match &self.to {
             End::Embedded(api) => api.answer(request).await.map(|body| body.map_err(Into::into).boxed_unsync()),
             End::Real(client) => {
-                let answer = client.send(request).await.map_err(|_| Lost)?;
+                let answer = client.send(request).await.map_err(|_| LostResponse)?;
                 answer.map(|body| body.map_err(Into::into).boxed_unsync())
             }
         };
         match self.fault {
             Fault::DieAfter(k) if is_write && number == k => {
                 self.cut();
-                Err(Lost)
+                Err(LostResponse)
             }
-            Fault::LoseAnswer(k) if is_write && number == k => Err(Lost),
-            // A request that was under way when the operator died.
-            _ if self.state.cut.load(Ordering::SeqCst) => Err(Lost),
+            Fault::LoseAnswer(k) if is_write && number == k => Err(LostResponse),
+            // A request in flight when the operator died.
+            _ if self.state.cut.load(Ordering::SeqCst) => Err(LostResponse),
             _ => Ok(answer),
         }
     }
 }
 
-/// What a request about one object is: method, resource and subresource. Nothing for what keeps a cache or a lease.
+/// Method, resource and subresource of a request about one object. `None` for lists, watches and leases.
 fn kind(method: &Method, path: &str) -> Option<String> {
     let path = Path::parse(path);
     let (resource, sub) = (path.resource, path.subresource);
@@ -155,24 +155,24 @@ fn kind(method: &Method, path: &str) -> Option<String> {
     counts.then(|| format!("{method} {resource}{sub}"))
 }
 
-/// There was no answer.
+/// The response was lost.
 #[derive(Clone, Copy, Debug)]
-pub struct Lost;
+pub struct LostResponse;
 
-impl std::fmt::Display for Lost {
+impl std::fmt::Display for LostResponse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("connection lost")
     }
 }
 
-impl std::error::Error for Lost {}
+impl std::error::Error for LostResponse {}
 
 impl tower::Service<Request<kube::client::Body>> for Wire {
     type Response = Response<Body>;
-    type Error = Lost;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Lost>> + Send>>;
+    type Error = LostResponse;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, LostResponse>> + Send>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Lost>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), LostResponse>> {
         Poll::Ready(Ok(()))
     }
 

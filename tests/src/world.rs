@@ -1,4 +1,4 @@
-//! A cluster with an operator on it: embedded and in virtual time, or real with `TEST_CLUSTER=real`.
+//! A cluster with an operator: embedded and in virtual time, or real with `TEST_CLUSTER=real`.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -23,24 +23,24 @@ use crate::real::{self, Place};
 use crate::wire::{End, Fault, Wire};
 use crate::{rights, simulated};
 
-/// Longest that anything may take, in virtual time.
+/// Timeout in virtual time.
 const DEADLINE: Duration = Duration::from_secs(600);
-/// The same in real time.
+/// Timeout in real time.
 const REAL_DEADLINE: Duration = Duration::from_secs(120);
-/// How long nothing is written when everything is done, in virtual time.
-const CALM: Duration = Duration::from_secs(60);
-/// So often in a row it may write again before that counts as a reconcile that never ends.
-const ROUNDS: usize = 120;
+/// Time without writes after which the operator has settled, in virtual time.
+const SETTLE_TIME: Duration = Duration::from_secs(60);
+/// An operator that writes again so often in a row never settles.
+const MAX_ROUNDS: usize = 120;
 /// The same in real time: the longest pause between two writes is a backoff of some seconds.
-const REAL_CALM: Duration = Duration::from_secs(6);
+const REAL_SETTLE_TIME: Duration = Duration::from_secs(6);
 
 /// The operator's own image.
 pub const OWN_IMAGE: &str = "example.com/capstan:1";
 
-/// Nodes of a usual world.
+/// Default number of nodes.
 const NODES: usize = 2;
 
-/// When every world begins.
+/// Start of the virtual clock.
 fn beginning() -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap_or(Timestamp::UNIX_EPOCH)
 }
@@ -52,33 +52,33 @@ pub struct World {
     /// A client of the administrator, in that namespace.
     pub admin: Client,
     gpu: gpu::Settings,
-    ground: Ground,
-    /// Machines of its nodes, if they have some. Their files go with the world.
+    backend: Backend,
+    /// Machines of its nodes, if they have some. Their files are removed with the world.
     machines: Option<Machines>,
 }
 
-/// What a world stands on.
-enum Ground {
+/// The cluster of a world.
+enum Backend {
     Embedded(Box<(Cluster, Server)>),
     Real(Box<Place>),
 }
 
 /// A running operator.
 pub struct Operator {
-    /// Its wire.
+    /// Its connection.
     pub wire: Wire,
     stop: CancellationToken,
 }
 
 impl Operator {
-    /// Ends it without a farewell: nothing that it sends from now on arrives.
+    /// Kills it: no later request arrives.
     pub fn kill(&self) {
         self.wire.cut();
         self.stop.cancel();
     }
 }
 
-/// It does not outlive its story: on a real cluster the next one would meet it.
+/// Ends with its story: on a real cluster it would affect the next one.
 impl Drop for Operator {
     fn drop(&mut self) {
         self.kill();
@@ -86,29 +86,28 @@ impl Drop for Operator {
 }
 
 impl World {
-    /// A new one. Call it with paused time; on a real cluster it goes on.
+    /// Starts a world. Call it with paused time; on a real cluster time is resumed.
     pub async fn start() -> Self {
-        Self::on(simulated::usual(NODES)).await.furnish().await
+        Self::on(simulated::usual(NODES)).await.set_up().await
     }
 
-    /// A new one that is embedded whatever is wanted: for stories of minutes and hours, which only virtual time makes
-    /// short.
+    /// Starts a world that is always embedded: for stories of minutes and hours, which only virtual time makes short.
     pub async fn start_in_virtual_time(nodes: usize) -> Self {
-        Self::embedded(simulated::usual(nodes)).await.furnish().await
+        Self::embedded(simulated::usual(nodes)).await.set_up().await
     }
 
-    /// A new one with nodes whose GPUs nobody has made usable yet.
+    /// Starts a world of GPU nodes without operands.
     pub async fn start_bare(nodes: u16) -> Self {
         Self::on(simulated::bare(nodes)).await.beside_operands().await
     }
 
-    /// The same that is embedded whatever is wanted.
+    /// The same, always embedded.
     pub async fn start_bare_in_virtual_time(nodes: u16) -> Self {
         Self::embedded(simulated::bare(nodes)).await.beside_operands().await
     }
 
-    /// The same with operators that know an image of their own, on nodes that run what is in it. Beside a real control
-    /// plane nodes imitate it.
+    /// The same with operators that know their own image, on nodes that run its code. On a real control plane operands
+    /// are imitated.
     pub async fn start_with_roles(nodes: u16) -> Self {
         if real::is_wanted() {
             return Self::start_bare(nodes).await.with_own_image();
@@ -117,8 +116,8 @@ impl World {
         let settings = simulated::on_machines(nodes, &machines, OWN_IMAGE);
         let world = Self::embedded(settings).await.beside_operands().await.with_own_image();
         world.install_ours("NodeFeature").await;
-        // Roles talk over sockets. Virtual time goes to the next timer whenever all tasks wait, even for a socket: with a
-        // timer that is always near, no timeout passes meanwhile.
+        // Roles communicate over sockets. Virtual time jumps to the next timer whenever all tasks are idle, even while
+        // they wait for a socket: a timer that is always near prevents timeouts.
         tokio::spawn(async {
             loop {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -132,22 +131,22 @@ impl World {
         self.machines.as_ref()?.get(node)
     }
 
-    /// The same with nodes that are many, and so say less.
+    /// The same with many nodes and reduced reporting.
     pub async fn start_fleet(nodes: u16) -> Self {
         let heartbeat = Duration::from_secs(3600);
         let reports = node::Reports::Brief(Duration::from_secs(5));
         let settings = node::Settings { events: node::Events::None, heartbeat, reports, ..simulated::bare(nodes) };
-        // Nobody misses a node that is not heard of.
-        let patient = controllers::Settings {
+        // Nodes without heartbeats stay reachable.
+        let lenient = controllers::Settings {
             node_grace: None,
             events: false,
             endpoints: false,
             ..controllers::Settings::default()
         };
-        Self::controlled(settings, patient).await.beside_operands().await
+        Self::controlled(settings, lenient).await.beside_operands().await
     }
 
-    /// Operands run beside the operator.
+    /// Adds operands beside the operator.
     async fn beside_operands(mut self) -> Self {
         self.namespace = real::HOME.into();
         for kind in ["ClusterPolicy", "NVIDIADriver", "GPUCluster", "ComputeDomain", "ComputeDomainClique"] {
@@ -160,7 +159,7 @@ impl World {
         if real::is_wanted() { Self::real(nodes).await } else { Self::embedded(nodes).await }
     }
 
-    async fn furnish(self) -> Self {
+    async fn set_up(self) -> Self {
         let world = self;
         let kind = capstan_api::kinds().find(|kind| kind.kind == "NIMService").expect("NIMService is a kind of ours");
         capstan_operator::crds::apply(&world.admin, kind, REAL_DEADLINE).await.expect("the CRD is accepted");
@@ -173,19 +172,19 @@ impl World {
         world
     }
 
-    /// The same, with operators that ask another one to take nodes out of use.
+    /// Operators use the maintenance requestor mode.
     pub fn requesting(mut self, requestor: gpu::Requestor) -> Self {
         self.gpu.requestor = Some(requestor);
         self
     }
 
-    /// The same, with operators that tell nodes how their GPUs do.
-    pub fn telling(mut self, readiness: gpu::Readiness) -> Self {
+    /// Operators report GPU readiness on nodes.
+    pub fn with_readiness(mut self, readiness: gpu::Readiness) -> Self {
         self.gpu.readiness = readiness;
         self
     }
 
-    /// The same, with operators that know an image of their own, and others only for what it cannot do.
+    /// Operators use their own image, and others only for what it cannot do.
     pub fn with_own_image(mut self) -> Self {
         self.gpu.agent.image = OWN_IMAGE.into();
         let done = ["DEVICE_PLUGIN_IMAGE", "GFD_IMAGE", "DCGM_EXPORTER_IMAGE", "DCGM_IMAGE", "VALIDATOR_IMAGE"];
@@ -202,11 +201,11 @@ impl World {
         let builder = builder.node_settings(nodes).controller_settings(controllers);
         let cluster = builder.start().await.expect("the cluster starts");
         let admin = cluster.client();
-        // The operator has the rights that the chart gives it, as on a real cluster.
+        // The operator has the RBAC of the chart, as on a real cluster.
         let server = cluster.api().as_user(UserInfo::service_account(real::HOME, real::ACCOUNT, ""));
-        let ground = Ground::Embedded(Box::new((cluster, server)));
+        let backend = Backend::Embedded(Box::new((cluster, server)));
         let gpu = operands_in(real::HOME);
-        let world = Self { namespace: "default".into(), admin, gpu, ground, machines: None };
+        let world = Self { namespace: "default".into(), admin, gpu, backend, machines: None };
         world.apply(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": real::HOME}})).await;
         for role in rights::roles(&rights::all(), real::HOME, real::ACCOUNT) {
             world.apply(role).await;
@@ -215,47 +214,47 @@ impl World {
     }
 
     async fn real(nodes: node::Settings) -> Self {
-        // A test has a thread of its own, and time goes on only once.
-        thread_local!(static GOES_ON: Cell<bool> = const { Cell::new(false) });
-        if !GOES_ON.replace(true) {
+        // Each test has its own thread, and time can be resumed only once.
+        thread_local!(static RESUMED: Cell<bool> = const { Cell::new(false) });
+        if !RESUMED.replace(true) {
             tokio::time::resume();
         }
         let place = Place::take(nodes).await;
         let namespace = place.namespace.clone();
         let (admin, gpu) = (place.admin.clone(), operands_in(real::HOME));
-        Self { namespace, admin, gpu, ground: Ground::Real(Box::new(place)), machines: None }
+        Self { namespace, admin, gpu, backend: Backend::Real(Box::new(place)), machines: None }
     }
 
     /// The virtual nodes: to add more.
     pub fn nodes(&self) -> &Nodes {
-        match &self.ground {
-            Ground::Embedded(parts) => parts.0.nodes(),
-            Ground::Real(place) => place.nodes(),
+        match &self.backend {
+            Backend::Embedded(parts) => parts.0.nodes(),
+            Backend::Real(place) => place.nodes(),
         }
     }
 
-    /// The embedded cluster, for faults that only it has.
+    /// The embedded cluster, for faults that only it supports.
     pub fn embedded_cluster(&self) -> Option<&Cluster> {
-        match &self.ground {
-            Ground::Embedded(parts) => Some(&parts.0),
-            Ground::Real(_) => None,
+        match &self.backend {
+            Backend::Embedded(parts) => Some(&parts.0),
+            Backend::Real(_) => None,
         }
     }
 
     fn choose<T>(&self, embedded: T, real: T) -> T {
-        if matches!(self.ground, Ground::Embedded(_)) { embedded } else { real }
+        if matches!(self.backend, Backend::Embedded(_)) { embedded } else { real }
     }
 
-    /// Installs a kind of somebody else: anything goes, and `/status` is a subresource.
+    /// Installs a third-party CRD with a permissive schema and a status subresource.
     pub async fn install(&self, group: &str, version: &str, kind: &str, plural: &str) {
         let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         let name = format!("{plural}.{group}");
         let crd = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            // Groups of Kubernetes itself are protected.
+            // API groups of Kubernetes are protected.
             "metadata": {
                 "name": name, "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
-                "labels": {real::OF_A_STORY: ""},
+                "labels": {real::STORY_LABEL: ""},
             },
             "spec": {
                 "group": group, "scope": "Namespaced", "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()},
@@ -273,7 +272,7 @@ impl World {
         self.until("apiextensions.k8s.io/v1", "CustomResourceDefinition", &name, served).await;
     }
 
-    /// Installs a kind of ours.
+    /// Installs a CRD of ours.
     pub async fn install_ours(&self, kind: &str) {
         let kind = capstan_api::kinds().find(|one| one.kind == kind).expect("a kind of ours");
         let definition = serde_json::to_value(kind.definition()).expect("a definition is JSON");
@@ -283,14 +282,14 @@ impl World {
     }
 
     /// Writes the status of an object, as its controller does.
-    pub async fn tell(&self, api_version: &str, kind: &str, name: &str, status: Value) {
+    pub async fn write_status(&self, api_version: &str, kind: &str, name: &str, status: Value) {
         let (api, _) = self.api(&json!({"apiVersion": api_version, "kind": kind, "metadata": {}})).await;
         let patch = Patch::Merge(json!({"status": status}));
-        let told = api.patch_status(name, &PatchParams::default(), &patch).await;
-        told.unwrap_or_else(|error| panic!("status of {kind} {name}: {error}"));
+        let result = api.patch_status(name, &PatchParams::default(), &patch).await;
+        result.unwrap_or_else(|error| panic!("status of {kind} {name}: {error}"));
     }
 
-    /// Changes an object, as a user does with `kubectl patch`.
+    /// Patches an object, as a user does with `kubectl patch`.
     pub async fn patch(&self, api_version: &str, kind: &str, name: &str, patch: Value) {
         let (api, _) = self.api(&json!({"apiVersion": api_version, "kind": kind, "metadata": {}})).await;
         let changed = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
@@ -304,37 +303,37 @@ impl World {
         deleted.unwrap_or_else(|error| panic!("delete {kind} {name}: {error}"));
     }
 
-    /// Returns when there is no object of that name.
+    /// Waits until an object is deleted.
     pub async fn until_gone(&self, api_version: &str, kind: &str, name: &str) {
-        let look = async {
+        let wait = async {
             while self.list(api_version, kind).await.iter().any(|object| object["metadata"]["name"] == name) {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         };
         assert!(
-            tokio::time::timeout(self.choose(DEADLINE, REAL_DEADLINE), look).await.is_ok(),
+            tokio::time::timeout(self.choose(DEADLINE, REAL_DEADLINE), wait).await.is_ok(),
             "{kind} {name} is still there"
         );
     }
 
-    /// An operator whose wire has a fault. It is ready when this returns, unless it died before.
+    /// Starts an operator with a fault in its connection. On return it is ready, unless it died before.
     pub async fn operator(&self, fault: Fault) -> Operator {
         self.operator_asking(fault, QueryBackend::offline()).await
     }
 
-    /// The same, with a way to ask for models.
+    /// The same, with a model probe.
     pub async fn operator_asking(&self, fault: Fault, ask: QueryBackend) -> Operator {
         self.operator_with(fault, |options| options.query_backend = ask).await
     }
 
     /// The same, with other options.
     pub async fn operator_with(&self, fault: Fault, edit: impl FnOnce(&mut Options)) -> Operator {
-        let (end, clock) = match &self.ground {
-            Ground::Embedded(parts) => {
+        let (end, clock) = match &self.backend {
+            Backend::Embedded(parts) => {
                 let (cluster, server) = &**parts;
                 (End::Embedded(server.clone()), Clock::starting_at(cluster.server.clock().now()))
             }
-            Ground::Real(place) => (End::Real(place.operator.clone()), Clock::Real),
+            Backend::Real(place) => (End::Real(place.operator.clone()), Clock::Real),
         };
         let wire = Wire::new(end, fault);
         let client = Client::new(wire.clone(), "default");
@@ -355,7 +354,7 @@ impl World {
     /// Applies an object as a user does, in the story's namespace unless it names one.
     pub async fn apply(&self, mut object: Value) {
         if object["kind"].as_str().is_some_and(real::is_outside) {
-            object["metadata"]["labels"][real::OF_A_STORY] = "".into();
+            object["metadata"]["labels"][real::STORY_LABEL] = "".into();
         }
         let (api, name) = self.api(&object).await;
         let object: DynamicObject = serde_json::from_value(object).expect("an object");
@@ -363,7 +362,7 @@ impl World {
         api.patch(&name, &params, &Patch::Apply(&object)).await.unwrap_or_else(|error| panic!("apply {name}: {error}"));
     }
 
-    /// Whether the cluster knows a kind.
+    /// Whether the cluster serves a kind.
     pub(crate) async fn serves(&self, api_version: &str, kind: &str) -> bool {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         kube::discovery::pinned_kind(&self.admin, &GroupVersionKind::gvk(group, version, kind)).await.is_ok()
@@ -391,7 +390,7 @@ impl World {
         let mut all: Vec<Value> =
             list.items.into_iter().filter_map(|object| serde_json::to_value(object).ok()).collect();
         if kind == "Node" {
-            // A real cluster may have others, which are none of the story's.
+            // A real cluster may have other nodes, which are ignored.
             let names = self.nodes().names();
             all.retain(|node| {
                 node["metadata"]["name"].as_str().is_some_and(|name| names.iter().any(|one| one == name))
@@ -400,9 +399,9 @@ impl World {
         all
     }
 
-    /// One object as soon as it is as wanted.
+    /// Waits until an object meets a condition.
     pub async fn until(&self, api_version: &str, kind: &str, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let look = async {
+        let wait = async {
             loop {
                 let all = self.list(api_version, kind).await;
                 if let Some(found) = all.into_iter().find(|object| object["metadata"]["name"] == name && wanted(object))
@@ -412,34 +411,34 @@ impl World {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         };
-        match tokio::time::timeout(self.choose(DEADLINE, REAL_DEADLINE), look).await {
+        match tokio::time::timeout(self.choose(DEADLINE, REAL_DEADLINE), wait).await {
             Ok(found) => found,
             Err(_) => panic!("{kind} {name} is not as wanted: {:#?}", self.list(api_version, kind).await),
         }
     }
 
-    /// Waits until `operator` has not written for a while, and says how many writes it made by then. One that never stops
-    /// writing, or that does not run, fails the story.
+    /// Waits until `operator` has settled, and returns its number of writes. Panics if it never stops writing, or was
+    /// stopped.
     pub async fn settled(&self, operator: &Operator) -> usize {
         let mut before = usize::MAX;
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             assert!(!operator.stop.is_cancelled(), "an operator that was stopped has nothing to settle");
             if before == operator.wire.writes() {
                 return before;
             }
             before = operator.wire.writes();
-            tokio::time::sleep(self.choose(CALM, REAL_CALM)).await;
+            tokio::time::sleep(self.choose(SETTLE_TIME, REAL_SETTLE_TIME)).await;
         }
         panic!("the operator still writes: {before} writes, {:#?}", operator.wire.requests());
     }
 
-    /// Waits long enough for everything that is still on its way.
+    /// Waits long enough for pending changes.
     pub async fn rest(&self) {
-        tokio::time::sleep(self.choose(5 * CALM, REAL_CALM)).await;
+        tokio::time::sleep(self.choose(5 * SETTLE_TIME, REAL_SETTLE_TIME)).await;
     }
 }
 
-/// Operands of GPU nodes run in this namespace, with images that need not be there.
+/// GPU settings for operands in this namespace, with placeholder images.
 pub fn operands_in(namespace: &str) -> gpu::Settings {
     let image = |name: &&str| ((*name).to_owned(), format!("example.com/{}:1", name.to_lowercase()));
     gpu::Settings {

@@ -6,7 +6,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use capstan_tests::crash::{self, Trouble};
+use capstan_tests::crash::{self, InjectedFailure};
 use capstan_tests::examples::{self, others, read};
 use capstan_tests::nim::{API, state};
 use capstan_tests::real;
@@ -59,7 +59,7 @@ async fn matrix(file: &str) {
 }
 
 /// An example is applied and becomes ready. Returns the end state and how many writes the first operator made.
-async fn story(file: &str, trouble: Trouble) -> (Value, usize) {
+async fn story(file: &str, trouble: InjectedFailure) -> (Value, usize) {
     println!("{file}: {trouble:?}");
     let (world, example) = (examples::world().await, read(file));
     match file {

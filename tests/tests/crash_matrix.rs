@@ -5,7 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use capstan_tests::crash::{self, Trouble};
+use capstan_tests::crash::{self, InjectedFailure};
 use capstan_tests::nim::{self, API, state};
 use capstan_tests::real;
 use capstan_tests::world::World;
@@ -18,7 +18,7 @@ fn service(tag: &str) -> Value {
 }
 
 /// A service is made and then changed. Returns the end state and how many writes the first operator made.
-async fn story(trouble: Trouble) -> (Value, usize) {
+async fn story(trouble: InjectedFailure) -> (Value, usize) {
     println!("{trouble:?}");
     let world = World::start().await;
     let served = |object: &Value| {
@@ -44,18 +44,18 @@ async fn story(trouble: Trouble) -> (Value, usize) {
 
 /// What may go wrong at write `k`. Real time is dear: there every third write gets one of two troubles, in turn, and
 /// lists cannot be made old.
-fn troubles(k: usize) -> Vec<Trouble> {
+fn troubles(k: usize) -> Vec<InjectedFailure> {
     match (real::is_wanted(), k % 6) {
-        (false, _) => Trouble::all(k).into(),
-        (true, 1) => vec![Trouble::Crash(k)],
-        (true, 4) => vec![Trouble::LostAnswer(k)],
+        (false, _) => InjectedFailure::all(k).into(),
+        (true, 1) => vec![InjectedFailure::Crash(k)],
+        (true, 4) => vec![InjectedFailure::LostAnswer(k)],
         (true, _) => Vec::new(),
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn every_write_may_be_the_last_one() {
-    let (undisturbed, writes) = story(Trouble::None).await;
+    let (undisturbed, writes) = story(InjectedFailure::None).await;
     let mut cells = 0;
     for k in 1..=writes {
         for trouble in troubles(k) {

@@ -5,7 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use capstan_tests::crash::{self, Trouble};
+use capstan_tests::crash::{self, InjectedFailure};
 use capstan_tests::upgrade::{API, POLICY, breaks, change_driver, drivers, install, nodes, policy, until_upgraded};
 use capstan_tests::wire::Fault;
 use capstan_tests::world::World;
@@ -39,7 +39,7 @@ async fn end(world: &World) -> Value {
     json!({"drivers": images, "nodes": nodes(world).await, "annotations": annotations, "conditions": conditions})
 }
 
-async fn story(story: Story, trouble: Trouble) -> (Value, usize) {
+async fn story(story: Story, trouble: InjectedFailure) -> (Value, usize) {
     println!("{story:?}: {trouble:?}");
     let world = World::start_bare_in_virtual_time(3).await;
     let upgrade = json!({"autoUpgrade": true, "maxParallelUpgrades": 1, "maxUnavailable": 1});
@@ -70,7 +70,7 @@ async fn story(story: Story, trouble: Trouble) -> (Value, usize) {
             Story::Rollback => {
                 breaks(&world, "2", "*");
                 change_driver(&world, "2").await;
-                let back = |policy: &Value| capstan_tests::upgrade::told(policy).0 == "RolledBack";
+                let back = |policy: &Value| capstan_tests::upgrade::upgrade_condition(policy).0 == "RolledBack";
                 world.until(API, "ClusterPolicy", POLICY, back).await;
                 until_upgraded(&world, "1", |_| {}).await;
             }

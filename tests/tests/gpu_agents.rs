@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use capstan_tests::crash::{self, Trouble};
+use capstan_tests::crash::{self, InjectedFailure};
 use capstan_tests::gpu::{API, POLICY, footprint, policy};
 use capstan_tests::nim::{condition, state};
 use capstan_tests::wire::Fault;
@@ -185,7 +185,7 @@ async fn a_switch_of_layouts_may_crash_anywhere() {
 }
 
 /// Combined, then apart, then one image named. Returns the end and how many writes the first operator made.
-async fn run(trouble: Trouble) -> (Value, usize) {
+async fn run(trouble: InjectedFailure) -> (Value, usize) {
     let world = Arc::new(World::start_bare_in_virtual_time(1).await.with_own_image());
     let story = async {
         world.apply(policy()).await;

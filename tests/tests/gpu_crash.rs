@@ -6,7 +6,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use capstan_tests::crash::{self, Trouble};
+use capstan_tests::crash::{self, InjectedFailure};
 use capstan_tests::gpu::{ALPHA, API, POLICY, driver, footprint, gpu_cluster, policy};
 use capstan_tests::nim::state;
 use capstan_tests::world::World;
@@ -34,7 +34,10 @@ stories! {
 }
 
 /// Tells a story with that trouble. Returns the end and how many writes the first operator made.
-async fn run<F: Future<Output = ()>>(trouble: Trouble, story: fn(std::sync::Arc<World>) -> F) -> (Value, usize) {
+async fn run<F: Future<Output = ()>>(
+    trouble: InjectedFailure,
+    story: fn(std::sync::Arc<World>) -> F,
+) -> (Value, usize) {
     let world = std::sync::Arc::new(World::start_bare_in_virtual_time(1).await);
     let told = async {
         story(world.clone()).await;

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use capstan_operator::gpu::{Readiness, StartupTaint};
-use capstan_tests::crash::{self, Trouble};
-use capstan_tests::gpu::{API, POLICY, fleet_telling, footprint, policy};
+use capstan_tests::crash::{self, InjectedFailure};
+use capstan_tests::gpu::{API, POLICY, fleet_with_readiness, footprint, policy};
 use capstan_tests::nim::state;
 use capstan_tests::upgrade::breaks;
 use capstan_tests::wire::Fault;
@@ -22,7 +22,7 @@ fn all() -> Readiness {
 
 /// A cluster whose nodes are told everything.
 async fn telling(nodes: u16) -> World {
-    World::start_bare_in_virtual_time(nodes).await.telling(all())
+    World::start_bare_in_virtual_time(nodes).await.with_readiness(all())
 }
 
 fn gpu_ready(node: &Value) -> Option<&Value> {
@@ -155,7 +155,7 @@ async fn a_condition_that_was_removed_by_hand_comes_back() {
     world.settled(&operator).await;
     let others: Vec<_> =
         node["status"]["conditions"].as_array().unwrap().iter().filter(|one| one["type"] != "GPUReady").collect();
-    world.tell("v1", "Node", "gpu-0", json!({"conditions": others})).await;
+    world.write_status("v1", "Node", "gpu-0", json!({"conditions": others})).await;
     let node = world.until("v1", "Node", "gpu-0", says("True")).await;
     let types = node["status"]["conditions"].as_array().unwrap().len();
     assert_eq!(types, others.len() + 1, "conditions of others stay");
@@ -224,7 +224,7 @@ async fn without_the_option_everything_goes() {
     world.until("v1", "Node", "gpu-0", is_free).await;
     world.until("v1", "Node", "gpu-1", says("False")).await;
     first.kill();
-    let world = world.telling(Readiness::default());
+    let world = world.with_readiness(Readiness::default());
     let second = world.operator(Fault::None).await;
     for name in ["gpu-0", "gpu-1"] {
         let clean = |node: &Value| {
@@ -258,7 +258,7 @@ async fn an_uninstall_leaves_nothing() {
 #[tokio::test(start_paused = true)]
 async fn what_it_costs_is_known() {
     const NODES: usize = 50;
-    let cost = fleet_telling(NODES as u16, all()).await;
+    let cost = fleet_with_readiness(NODES as u16, all()).await;
     println!("{cost:?}");
     let count = |kind: &str| cost.install.get(kind).copied().unwrap_or_default();
     assert_eq!(count("PATCH nodes"), 2 * NODES, "labels with the taint, and without it");
@@ -273,7 +273,7 @@ async fn a_node_is_freed_whatever_write_was_the_last_before_a_crash() {
 }
 
 /// A node that works, one that does not, and then an end. What is left of them, and how many writes there were.
-async fn run(trouble: Trouble) -> (Value, usize) {
+async fn run(trouble: InjectedFailure) -> (Value, usize) {
     let world = Arc::new(telling(2).await);
     let story = async {
         breaks(&world, "1", "gpu-1");

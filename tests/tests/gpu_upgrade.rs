@@ -9,8 +9,8 @@ use capstan_sim::node::{Behaviour, Exit, Match};
 use capstan_tests::gpu::{ALPHA, driver};
 use capstan_tests::nim::state;
 use capstan_tests::upgrade::{
-    API, POLICY, STATE, breaks, change_driver, drivers, fleet, gpu_pod, install, is_over, nodes, policy, told,
-    until_upgraded,
+    API, POLICY, STATE, breaks, change_driver, drivers, fleet, gpu_pod, install, is_over, nodes, policy,
+    until_upgraded, upgrade_condition,
 };
 use capstan_tests::wire::Fault;
 use capstan_tests::world::World;
@@ -49,7 +49,7 @@ async fn twenty_nodes_get_another_driver_within_their_budget_and_jobs_finish_fir
     let after = drivers(&world).await;
     assert!(before.iter().all(|(node, (uid, _))| after[node].0 != *uid), "every pod is another one");
     let policy = world.until(API, "ClusterPolicy", POLICY, is_over).await;
-    assert_eq!(told(&policy).1, "the wanted driver works on 20 of 20 nodes");
+    assert_eq!(upgrade_condition(&policy).1, "the wanted driver works on 20 of 20 nodes");
     for node in world.list("v1", "Node").await {
         let annotations = node["metadata"]["annotations"].as_object().into_iter().flatten();
         let ours: Vec<_> = annotations.filter(|(key, _)| key.starts_with("capstan.dev/")).collect();
@@ -81,9 +81,9 @@ async fn a_node_whose_driver_crashes_says_so_and_is_tried_again() {
     for node in ["gpu-0", "gpu-2"] {
         world.until("v1", "Node", node, in_state("upgrade-done")).await;
     }
-    let policy = world.until(API, "ClusterPolicy", POLICY, |policy| told(policy).0 == "NodesFailed").await;
-    assert!(told(&policy).1.contains("gpu-1 since "), "{}", told(&policy).1);
-    assert!(told(&policy).1.contains("DriverCrashes: driver pod"), "{}", told(&policy).1);
+    let policy = world.until(API, "ClusterPolicy", POLICY, |policy| upgrade_condition(policy).0 == "NodesFailed").await;
+    assert!(upgrade_condition(&policy).1.contains("gpu-1 since "), "{}", upgrade_condition(&policy).1);
+    assert!(upgrade_condition(&policy).1.contains("DriverCrashes: driver pod"), "{}", upgrade_condition(&policy).1);
     world.nodes().remove_rule(broken);
     until_upgraded(&world, "2", |_| {}).await;
     world.until(API, "ClusterPolicy", POLICY, is_over).await;
@@ -117,9 +117,14 @@ async fn a_driver_that_fails_on_the_canary_stops_there_and_the_one_before_comes_
     breaks(&world, "2", "*");
     change_driver(&world, "2").await;
     world.until("v1", "Node", "gpu-0", in_state("upgrade-failed")).await;
-    let rolled_back = |policy: &Value| told(policy).0 == "RolledBack" && policy["status"]["state"] == "ready";
+    let rolled_back =
+        |policy: &Value| upgrade_condition(policy).0 == "RolledBack" && policy["status"]["state"] == "ready";
     let policy = world.until(API, "ClusterPolicy", POLICY, rolled_back).await;
-    assert!(told(&policy).1.starts_with("went back to the driver before"), "{}", told(&policy).1);
+    assert!(
+        upgrade_condition(&policy).1.starts_with("went back to the driver before"),
+        "{}",
+        upgrade_condition(&policy).1
+    );
     until_upgraded(&world, "1", |_| {}).await;
     let after = drivers(&world).await;
     for node in ["gpu-1", "gpu-2", "gpu-3", "gpu-4"] {
@@ -170,9 +175,10 @@ async fn a_disruption_budget_that_blocks_is_named_and_the_node_is_given_back() {
     }
     let before = drivers(&world).await;
     change_driver(&world, "2").await;
-    let blocked = |policy: &Value| told(policy).1.contains("The disruption budget keep-web needs 1 healthy pods");
+    let blocked =
+        |policy: &Value| upgrade_condition(policy).1.contains("The disruption budget keep-web needs 1 healthy pods");
     let policy = world.until(API, "ClusterPolicy", POLICY, blocked).await;
-    assert!(told(&policy).1.contains("evicts pod default/web-"), "{}", told(&policy).1);
+    assert!(upgrade_condition(&policy).1.contains("evicts pod default/web-"), "{}", upgrade_condition(&policy).1);
     let failed = world.until("v1", "Node", "gpu-0", in_state("upgrade-failed")).await;
     let reason = annotation(&failed, "reason");
     assert!(reason.starts_with("EvictionFailed: ") && reason.contains("keep-web"), "{reason}");
@@ -203,7 +209,9 @@ async fn what_users_cordoned_or_keep_out_stays_as_it_is() {
     for node in ["gpu-0", "gpu-2"] {
         world.until("v1", "Node", node, in_state("upgrade-done")).await;
     }
-    let skipped = |policy: &Value| told(policy).1.contains("gpu-1 since ") && told(policy).1.contains("is skipped");
+    let skipped = |policy: &Value| {
+        upgrade_condition(policy).1.contains("gpu-1 since ") && upgrade_condition(policy).1.contains("is skipped")
+    };
     world.until(API, "ClusterPolicy", POLICY, skipped).await;
     let (after, nodes) = (drivers(&world).await, nodes(&world).await);
     assert!(after["gpu-0"].1.contains(":2-") && after["gpu-2"].1.contains(":2-"), "{after:?}");
@@ -252,7 +260,7 @@ async fn a_node_that_rests_is_looked_at_again_when_something_happens_there() {
         pod["spec"]["nodeName"] == "gpu-1" && pod["metadata"]["labels"]["app"] == "nvidia-driver-daemonset"
     });
     world.delete("v1", "Pod", driver.unwrap()["metadata"]["name"].as_str().unwrap()).await;
-    world.until(API, "ClusterPolicy", POLICY, |policy| told(policy).0 == "NothingToUpgrade").await;
+    world.until(API, "ClusterPolicy", POLICY, |policy| upgrade_condition(policy).0 == "NothingToUpgrade").await;
     world.nodes().remove_rule(broken);
     world.until(API, "ClusterPolicy", POLICY, is_over).await;
 }
@@ -268,7 +276,7 @@ async fn an_upgrade_that_is_switched_off_gives_every_node_back() {
         world.apply(gpu_pod(&format!("train-{node}"), node, &json!({"job": "training"}))).await;
     }
     change_driver(&world, "2").await;
-    let waits = |policy: &Value| told(policy).1.contains("waits for pod default/train-gpu-");
+    let waits = |policy: &Value| upgrade_condition(policy).1.contains("waits for pod default/train-gpu-");
     world.until(API, "ClusterPolicy", POLICY, waits).await;
     assert!(nodes(&world).await.values().all(|(state, free)| state == "wait-for-jobs-required" && !free));
     world
@@ -278,7 +286,7 @@ async fn an_upgrade_that_is_switched_off_gives_every_node_back() {
     world.settled(&operator).await;
     assert!(nodes(&world).await.values().all(|(state, free)| state.is_empty() && *free));
     let policy = world.until(API, "ClusterPolicy", POLICY, |_| true).await;
-    assert_eq!(told(&policy), ("", ""));
+    assert_eq!(upgrade_condition(&policy), ("", ""));
 }
 
 #[tokio::test(start_paused = true)]
@@ -290,8 +298,8 @@ async fn a_fleet_is_upgraded_five_percent_at_a_time_with_a_few_requests_per_node
     assert_eq!((count("DELETE pods"), count("POST pods/eviction")), (40, 0));
     assert!(count("PATCH nodes") <= 6 * 40, "{:?}", cost.requests);
     let turns = cost.took.as_secs() as usize / 5 + 5;
-    let told = count("PATCH clusterpolicies/status");
-    assert!(told <= turns, "the status was written {told} times in {:?}", cost.took);
+    let status_writes = count("PATCH clusterpolicies/status");
+    assert!(status_writes <= turns, "the status was written {status_writes} times in {:?}", cost.took);
 }
 
 #[tokio::test(start_paused = true)]
@@ -333,7 +341,7 @@ async fn drivers_move_over_to_an_nvidia_driver_one_node_after_the_other() {
     };
     tokio::time::timeout(Duration::from_secs(1800), moved).await.expect("every node has a driver of its new owner");
     assert_eq!(most, 1, "one at a time");
-    let ready = |driver: &Value| driver["status"]["state"] == "ready" && told(driver).0 == "Complete";
+    let ready = |driver: &Value| driver["status"]["state"] == "ready" && upgrade_condition(driver).0 == "Complete";
     world.until("nvidia.com/v1alpha1", "NVIDIADriver", "default", ready).await;
     world.until(API, "ClusterPolicy", POLICY, |policy| policy["status"]["state"] == "ready").await;
 }

@@ -81,7 +81,7 @@ async fn another_platform_takes_over_and_nothing_is_left_behind() {
         "conditions": [{"type": "PredictorReady", "status": "True"}], "deploymentMode": "Standard",
         "url": "http://llama.example.com", "address": {"url": "http://llama.default.svc"},
     });
-    world.tell(kserve, "InferenceService", "llama", status).await;
+    world.write_status(kserve, "InferenceService", "llama", status).await;
     let served = |object: &Value| {
         state("Ready")(object) && object["status"]["model"]["externalEndpoint"] == "http://llama.example.com"
     };
@@ -143,7 +143,7 @@ async fn a_model_over_several_nodes_gets_its_group_and_its_key() {
     let key = secret["data"]["private.key"].clone();
     assert!(key.as_str().is_some_and(|key| key.len() > 100), "{key}");
     let available = json!({"conditions": [{"type": "Available", "status": "True"}], "replicas": 1, "readyReplicas": 1});
-    world.tell(lws, "LeaderWorkerSet", "llama-lws", available).await;
+    world.write_status(lws, "LeaderWorkerSet", "llama-lws", available).await;
     world.until(API, "NIMService", "llama", state("Ready")).await;
     // Another operator finds the key and makes no other.
     operator.kill();
@@ -186,7 +186,7 @@ async fn a_service_waits_for_its_cache_and_goes_on_by_itself() {
         "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
     });
     world.apply(claim).await;
-    world.tell(API, "NIMCache", "models", json!({"state": "Ready", "pvc": "models"})).await;
+    world.write_status(API, "NIMCache", "models", json!({"state": "Ready", "pvc": "models"})).await;
     world.until(API, "NIMService", "llama", state("Ready")).await;
 }
 

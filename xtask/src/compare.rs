@@ -1,7 +1,7 @@
 //! `cargo xtask compare`: the embedded API server and a real one, request by request.
 //!
-//! The real server is a private one with nothing beside it but what ends objects and furnishes namespaces: controllers
-//! that write on their own would make its answers a matter of time.
+//! The real server is private, with controllers for garbage collection and namespaces only: others would make its
+//! responses depend on time.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -13,10 +13,10 @@ use crate::cluster::tools;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Keep the real server's answers in tests/cases/recorded
+    /// Record the real server's responses in tests/cases/recorded
     #[arg(long)]
     record: bool,
-    /// Only files of cases whose name contains this
+    /// Only case files whose name contains this
     #[arg(default_value = "")]
     cases: String,
 }
@@ -26,7 +26,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     let home = tools::cache()?.join("compare");
     end(&home)?;
     std::fs::create_dir_all(&home)?;
-    let result = control_plane::start_quiet(&home, &programs, IpAddr::V4(Ipv4Addr::LOCALHOST))
+    let result = control_plane::start_deterministic(&home, &programs, IpAddr::V4(Ipv4Addr::LOCALHOST))
         .and_then(|()| compare(root, &home, args));
     end(&home)?;
     result
@@ -46,7 +46,7 @@ fn compare(root: &Path, home: &Path, args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Ends what an earlier run may have left, and removes its data.
+/// Stops leftovers of an earlier run, and removes their data.
 fn end(home: &Path) -> Result<()> {
     control_plane::stop(home)?;
     match std::fs::remove_dir_all(home) {

@@ -1,6 +1,6 @@
-//! Recipes of the project: `cargo xtask gen` writes the generated files, `cargo xtask check` is what CI runs first,
-//! `cargo xtask cluster up` starts a real Kubernetes, `cargo xtask compare` compares the embedded one with it,
-//! `cargo xtask image` writes a container image, `cargo xtask bench` measures.
+//! Project tasks: `cargo xtask gen` writes generated files, `cargo xtask check` is the first CI step, `cargo xtask
+//! cluster up` starts a real Kubernetes, `cargo xtask compare` compares the embedded API server with it, `cargo xtask
+//! image` builds a container image, `cargo xtask bench` measures.
 
 mod bench;
 mod cluster;
@@ -28,9 +28,9 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Recipes of the project")]
 enum Task {
-    /// Write everything that is generated from code
+    /// Write all generated files
     Gen,
-    /// fmt, clippy, tidy, and generated files fresh
+    /// fmt, clippy, tidy, and generated files up to date
     Check,
     /// Only tidy: dependency direction, file sizes, headers, links between pages
     Tidy,
@@ -41,14 +41,14 @@ enum Task {
     Compare(compare::Args),
     /// Record the kubelet's published messages, which tests compare ours with
     Protocol,
-    /// Write a container image, without Docker
+    /// Build a container image, without Docker
     Image(image::Args),
-    /// Link the program with the functions first that run: what the compiler calls for an image
+    /// Link the program in execution order: called by the compiler for an image
     #[command(hide = true)]
     Link(image::order::Link),
-    /// Install the chart on a real node, run every example, and make trouble
+    /// Install the chart on a real node, run every example, and inject failures
     E2e(e2e::Args),
-    /// Measure what the operator costs on a real API server
+    /// Measure the cost of the operator on a real API server
     #[command(subcommand)]
     Bench(bench::Scenario),
 }
@@ -81,7 +81,7 @@ fn run(task: Task, root: &Path) -> Result<()> {
             cargo(root, &["fmt", "--all", "--check"])?;
             cargo(root, &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])?;
             tidy::run(root)?;
-            fresh(root)?;
+            check_generated(root)?;
             println!("check: fmt, clippy, tidy and generated files are fine; {}", deny(root)?);
             Ok(())
         }
@@ -92,8 +92,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies below the root").to_owned()
 }
 
-/// Cargo, as if it were called from a shell: what `cargo run` tells us about xtask itself would look like a change to
-/// build scripts, and half of the dependencies would be compiled again.
+/// Cargo with the environment of a shell: the variables of `cargo run` would look like changes to build scripts and
+/// recompile half of the dependencies.
 fn plain_cargo(root: &Path) -> Command {
     let mut command = Command::new(env!("CARGO"));
     command.current_dir(root);
@@ -124,10 +124,10 @@ fn deny(root: &Path) -> Result<&'static str> {
     Ok("so are licences, bans and sources")
 }
 
-/// Folders that hold nothing but generated files.
+/// Directories with only generated files.
 const GENERATED: &[&str] = &["docs/reference", "charts/capstan/crds"];
 
-/// Everything that is generated.
+/// All generated files.
 fn generated(root: &Path) -> Result<Vec<Generated>> {
     let mut files = reference::pages();
     files.push(rbac::template());
@@ -152,7 +152,7 @@ fn generate(root: &Path) -> Result<()> {
     Ok(())
 }
 
-fn fresh(root: &Path) -> Result<()> {
+fn check_generated(root: &Path) -> Result<()> {
     let files = generated(root)?;
     let changed = files
         .iter()
@@ -166,7 +166,7 @@ fn fresh(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Files in generated folders that nothing generates.
+/// Obsolete files in generated directories.
 fn stale(root: &Path, files: &[Generated]) -> Result<Vec<PathBuf>> {
     let mut stale = Vec::new();
     for folder in GENERATED {

@@ -1,4 +1,4 @@
-//! Pages of the docs: every one is in the book, and every link to a file leads somewhere.
+//! Pages of the docs: every page is in the book, and every link to a file resolves.
 
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
@@ -41,7 +41,7 @@ pub(crate) fn check(root: &Path, faults: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// Every page that people read.
+/// All documentation pages.
 fn pages(root: &Path) -> Result<Vec<PathBuf>> {
     let output = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard", "docs/*.md", ":(top,glob)*.md"])
@@ -52,7 +52,7 @@ fn pages(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(text.lines().map(PathBuf::from).filter(|page| root.join(page).is_file()).collect())
 }
 
-/// Where links of a page lead to, but for those to elsewhere. What stands in code is no link.
+/// Relative link targets of a page. Links in code are skipped.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     let lines = text.lines().filter(|line| !line.starts_with("    "));
     let prose = lines.flat_map(|line| line.split('`').step_by(2));
@@ -60,7 +60,7 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
     targets.filter(|link| !link.contains("://") && !link.starts_with("mailto:"))
 }
 
-/// A file, as a link from a page names it.
+/// Resolves a link relative to its page.
 fn beside(page: &Path, file: &str) -> PathBuf {
     let mut path = page.parent().map(Path::to_owned).unwrap_or_default();
     for part in Path::new(file).components() {
@@ -73,7 +73,7 @@ fn beside(page: &Path, file: &str) -> PathBuf {
     path
 }
 
-/// Headings of a page as links name them: lower case, dashes for spaces, nothing but letters and digits besides.
+/// Anchors of a page's headings: lower case, dashes for spaces, letters and digits only.
 fn headings(text: &str) -> impl Iterator<Item = String> {
     let lines = text.lines().filter(|line| line.starts_with('#'));
     lines.map(|line| {

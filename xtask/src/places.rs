@@ -1,18 +1,18 @@
-//! Tidy counts the places that a kind with a controller takes: CONTRIBUTING.md promises how many.
+//! Tidy counts the places where a kind with a controller is registered: CONTRIBUTING.md promises how many.
 //!
-//! Five files register a kind: its type, the list of its domain, its plan, its controller, the list of its product. What
-//! is shared by all products may not name any kind: each file there that does is one more place. Another product, or
-//! another kind of the same one, may use a kind without being a place of it.
+//! Five files register a kind: its type, the list of its domain, its plan, its controller, the list of its product.
+//! Code shared by all products may not name any kind: each such file is one more place. Other products, and other kinds
+//! of the same product, may use a kind.
 
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use capstan_api::crd::Entry;
 
-/// A kind with a controller takes no more places than this.
+/// Maximum number of places of a kind with a controller.
 const MAX_PLACES: usize = 5;
 
-/// Folders and files that are shared by all products; of a folder with a trailing slash only the files right in it.
+/// Shared directories and files; with a trailing slash only the files directly in the directory.
 const SHARED: &[&str] = &[
     "crates/api/src/",
     "crates/plan/src",
@@ -23,7 +23,7 @@ const SHARED: &[&str] = &[
     "xtask/src/",
 ];
 
-/// What may name kinds for another reason than to register them.
+/// Files that may name kinds for another reason than to register them.
 const EXEMPT: &[(&str, &str)] = &[
     ("crates/api/src/ignored.rs", "lists fields without effect, of which a new kind has none"),
     ("charts/capstan/templates/gpu.yaml", "makes objects of users"),
@@ -32,7 +32,7 @@ const EXEMPT: &[(&str, &str)] = &[
     ("xtask/src/values.rs", "makes values of the chart of the fields of a kind"),
 ];
 
-/// Faults: kinds that take too many places, or lack one.
+/// Reports kinds with too many or missing places.
 pub(crate) fn check(root: &Path, faults: &mut Vec<String>) -> Result<()> {
     let mut files = Vec::new();
     for path in crate::tidy::tracked(root, &["*.rs", "charts/capstan/templates/*"])? {
@@ -44,7 +44,7 @@ pub(crate) fn check(root: &Path, faults: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// The text without tests and without lines that are comments.
+/// The text without tests and comment lines.
 fn code(text: &str) -> String {
     let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
     let comment = |line: &&str| ["//", "# "].iter().any(|mark| line.trim_start().starts_with(mark));
@@ -55,7 +55,7 @@ fn is_test(path: &str) -> bool {
     path.contains("/tests/") || path.ends_with("tests.rs")
 }
 
-/// What is wrong with the places of one kind.
+/// Errors in the places of one kind.
 fn faults_of(kind: &Entry, files: &[(String, String)]) -> Vec<String> {
     let files: Vec<_> = files.iter().filter(|(path, _)| !is_test(path)).collect();
     let holding = |folder: &str, needle: &str| -> Vec<&str> {
@@ -115,7 +115,7 @@ fn is_shared(path: &str) -> bool {
     !exempt && SHARED.iter().any(within)
 }
 
-/// Whether a text has `word`, and not only as a part of a longer one.
+/// Whether a text contains `word` as a whole word.
 fn has_word(text: &str, word: &str) -> bool {
     let part = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
     !word.is_empty()

@@ -1,6 +1,6 @@
-//! The roles of the chart, from what the operator says that it does.
+//! RBAC of the chart, generated from the operator's declared permissions.
 //!
-//! The file is a Helm template: a rule for something that can be switched off stands under the same condition as that.
+//! The file is a Helm template: a rule for an optional feature is rendered under the condition of that feature.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use capstan_operator::rights::{Place, Purpose, Release, Right, rights};
 
 use crate::Generated;
 
-/// What the conditions and names are called in the chart: `templates/_helpers.tpl` defines them.
+/// Names of the conditions in `templates/_helpers.tpl`.
 fn condition(purpose: Purpose) -> Option<&'static str> {
     match purpose {
         Purpose::Always => None,
@@ -74,7 +74,7 @@ fn list(text: &mut String, field: &str, items: &[String]) {
     }
 }
 
-/// What Helm fills in may be read as something else than a string.
+/// Quotes text that YAML might not read as a string.
 fn quoted(item: &str) -> String {
     if item.contains("{{") { format!("'{item}'") } else { item.to_owned() }
 }

@@ -1,4 +1,4 @@
-//! Reference docs: one page per kind, every field with type, default and rule, from the same schema as the CRD.
+//! Reference docs: one page per kind, every field with type, default and validation rules, from the schema of the CRD.
 
 use std::fmt::Write as _;
 
@@ -83,7 +83,7 @@ fn first_line(schema: &Value) -> String {
     text.split("\n\n").next().unwrap_or_default().replace('\n', " ").replace('|', "\\|")
 }
 
-/// One table row per field below `schema`, depth first; Kubernetes' own structs are not entered.
+/// One table row per field below `schema`, depth first; Kubernetes' own types are not expanded.
 fn collect(schema: &Value, path: String, rows: &mut Vec<String>) {
     let Some(properties) = schema["properties"].as_object() else { return };
     let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -104,7 +104,7 @@ fn collect(schema: &Value, path: String, rows: &mut Vec<String>) {
     }
 }
 
-/// The element of nested lists and maps, and the path suffix that leads to it.
+/// The innermost element of nested lists and maps, and its path suffix.
 fn innermost(field: &Value) -> (&Value, String) {
     let (mut inner, mut suffix) = (field, String::new());
     while kubernetes_type(inner).is_none() {

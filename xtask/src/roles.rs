@@ -1,14 +1,15 @@
-//! A role of the agent is in three places: its folder, the agent's list (`crates/agent/src/lib.rs`) and its row in
-//! `crates/node/src/roles.rs`. All others take its name from that row, so a string with the name elsewhere is a fourth.
+//! A role of the agent is in three places: its directory, the agent's list (`crates/agent/src/lib.rs`) and its row in
+//! `crates/node/src/roles.rs`. All others take its name from that row, so a string literal with the name elsewhere is a
+//! fourth.
 
 use std::path::Path;
 
 use capstan_node::ROLES;
 
-/// The one file that spells names of roles.
+/// The only file with literal role names.
 const TABLE: &str = "crates/node/src/roles.rs";
 
-/// Where the same word names something else: the end of the path, the word, and what it names.
+/// Homonyms: the end of the path, the word, and what it means there.
 const HOMONYMS: &[(&str, &str, &str)] = &[
     ("daemon.rs", "device-plugin", "a volume"),
     ("device_plugin.rs", "device-plugin", "a volume"),
@@ -23,7 +24,7 @@ const HOMONYMS: &[(&str, &str, &str)] = &[
     ("doctor/gpu/mod.rs", "feature-discovery", "a rule"),
 ];
 
-/// Faults of one source file.
+/// Reports errors in one source file.
 pub(crate) fn check(path: &Path, text: &str, faults: &mut Vec<String>) {
     if !path.starts_with("crates") || path == Path::new(TABLE) || is_test(path) {
         return;
@@ -47,14 +48,14 @@ fn is_test(path: &Path) -> bool {
     ["tests.rs", "testing.rs"].contains(&name) || folder("tests") || folder("examples")
 }
 
-/// The part of a file before its module of tests.
+/// The part of a file before its test module.
 fn without_tests(text: &str) -> &str {
     let starts = text.match_indices("#[cfg(test)]\nmod ");
     let mut bodies = starts.filter(|(start, _)| text[*start..].lines().nth(1).is_some_and(|line| line.ends_with('{')));
     bodies.next().map_or(text, |(start, _)| &text[..start])
 }
 
-/// Strings that begin and end on one line, outside of comments.
+/// Single-line string literals outside of comments.
 fn literals(text: &str) -> impl Iterator<Item = &str> {
     let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
     code.flat_map(|line| line.split('"').skip(1).step_by(2))

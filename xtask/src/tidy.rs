@@ -1,4 +1,4 @@
-//! Tidy: rules of the tree that neither rustfmt nor clippy knows.
+//! Tidy: rules of the tree that rustfmt and clippy do not check.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,16 +8,17 @@ use serde_json::Value;
 
 use crate::layers::{LAYERS, Layer, UNSAFE, package};
 
-/// What a pure crate may not depend on.
+/// Dependencies that a pure crate may not have.
 const IMPURE: &[&str] = &["tokio", "hyper", "hyper-util", "axum", "reqwest", "rustls", "tokio-rustls"];
 
 /// Dependencies that no source file names: they turn on a feature of another crate.
 const NOT_NAMED: &[(&str, &str)] = &[];
 
-/// Products: each has a folder in `crates/operands/src`, which uses `plan::kit` and what all share, never another product.
+/// Products: each has a directory in `crates/operands/src`, which uses `plan::kit` and shared code, never another
+/// product.
 const PRODUCTS: &[&str] = &["gpu", "nim", "nemo", "network", "sriov", "nfd", "amd"];
 
-/// A file longer than this is two files.
+/// Maximum lines of a file.
 const MAX_LINES: usize = 800;
 
 pub(crate) fn run(root: &Path) -> Result<()> {
@@ -102,7 +103,7 @@ fn sources(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(tracked(root, &["*.rs"])?.into_iter().map(PathBuf::from).collect())
 }
 
-/// Files of the tree that match one of some patterns, as paths from its root.
+/// Tracked files that match a pattern, relative to the root.
 pub(crate) fn tracked(root: &Path, patterns: &[&str]) -> Result<Vec<String>> {
     let output = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
@@ -130,7 +131,7 @@ fn source(root: &Path, path: &Path, faults: &mut Vec<String>) -> Result<()> {
     }
     crate::words::check(&shown.to_string(), &text, faults);
     crate::roles::check(path, &text, faults);
-    // Spelt in two halves, so that this file does not find itself.
+    // Split, so that this file does not match itself.
     for (needle, why) in [
         (concat!("#[", "ignore"), "a test that never runs proves nothing"),
         (concat!("FIX", "ME"), "file an issue instead"),
@@ -142,7 +143,7 @@ fn source(root: &Path, path: &Path, faults: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// What two products need is in `plan::kit` or beside their folders, never in one of them.
+/// Code that two products need is in `plan::kit` or beside their directories, never in one of them.
 fn products(path: &str, text: &str, faults: &mut Vec<String>) {
     let (own, import) = if path.starts_with("crates/plan/src/kit/") {
         (None, "capstan_api")

@@ -1,9 +1,7 @@
-//! The values of the chart: their schema, what is said about them, and the files of the chart that follow the version
-//! and the types.
+//! Chart values: their schema, their reference docs, and the chart files that depend on the version and the types.
 //!
-//! `values.schema.json` beside this file is written by hand: what is `deprecated` in it is a value of another chart that
-//! has no effect. The sections that go into a ClusterPolicy are added from the CRD, so that a misspelt field is refused
-//! there too.
+//! `values.schema.json` beside this file is written by hand: a `deprecated` value is one of another chart without
+//! effect. The ClusterPolicy sections are added from the CRD, so that a misspelt field is rejected there too.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -17,10 +15,10 @@ use crate::Generated;
 
 const BASE: &str = include_str!("values.schema.json");
 
-/// Parts of a ClusterPolicy that are not a section of the values: the first is ours, the second has no effect.
+/// Fields of a ClusterPolicy that are not sections of the values: the first is ours, the second has no effect.
 const NOT_SECTIONS: [&str; 2] = ["operator", "psp"];
 
-/// CRDs that Helm installs before its objects, because the chart itself can make objects of these kinds.
+/// CRDs that Helm installs before its objects, because the chart itself can create objects of these kinds.
 static IN_CHART: [Entry; 2] = [Entry::of::<ClusterPolicySpec>(), Entry::of::<NvidiaDriverSpec>()];
 
 pub(crate) fn files(root: &Path) -> Result<Vec<Generated>> {
@@ -53,7 +51,7 @@ fn chart() -> String {
     )
 }
 
-/// The schema with the sections of the ClusterPolicy.
+/// The schema with the ClusterPolicy sections.
 fn schema(mut base: Value) -> Value {
     for (name, section) in sections() {
         let mut section = strict(&section);
@@ -66,7 +64,7 @@ fn schema(mut base: Value) -> Value {
     base
 }
 
-/// The parts of a ClusterPolicy's spec, by name.
+/// The fields of a ClusterPolicy's spec, by name.
 fn sections() -> Vec<(String, Value)> {
     let crd = serde_json::to_value(Entry::of::<ClusterPolicySpec>().generate()).expect("a CRD is JSON");
     let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
@@ -77,7 +75,7 @@ fn sections() -> Vec<(String, Value)> {
         .collect()
 }
 
-/// The schema of a field as JSON Schema that refuses what it does not name.
+/// A CRD field schema as JSON Schema without additional properties.
 fn strict(schema: &Value) -> Value {
     let Some(fields) = schema.as_object() else { return schema.clone() };
     let mut out = Map::new();
@@ -93,7 +91,7 @@ fn strict(schema: &Value) -> Value {
                 out.insert(name.clone(), strict(value));
             }
             "type" => {
-                // `key:` with nothing behind it is null, and Helm takes a default away that way.
+                // `key:` without a value is null, and removes a default in Helm.
                 out.insert("type".into(), json!([value, "null"]));
             }
             "enum" => {
@@ -104,7 +102,7 @@ fn strict(schema: &Value) -> Value {
             "minimum" | "maximum" | "pattern" | "minLength" | "maxLength" | "minItems" | "maxItems" => {
                 out.insert(name.clone(), value.clone());
             }
-            // Required fields have defaults or are the server's business, as are formats and rules.
+            // Required fields have defaults or are checked by the server, as are formats and rules.
             _ => {}
         }
     }
@@ -123,7 +121,7 @@ fn merge(into: &mut Value, more: &Value) {
     }
 }
 
-/// One value.
+/// A value.
 struct Row {
     path: String,
     text: String,
@@ -150,7 +148,7 @@ fn page(rows: &[Row], values: &Value) -> String {
     );
     for Row { path, text: about, .. } in rows.iter().filter(|row| !row.ignored) {
         let default = path.split('.').fold(values, |value, name| &value[name]);
-        let _ = writeln!(text, "| `{path}` | {} | {about} |", shown(default));
+        let _ = writeln!(text, "| `{path}` | {} | {about} |", format_default(default));
     }
     text += "\n## Sections of the ClusterPolicy\n\nWith `clusterPolicy.deployCR` these become its spec, field by field; \
              with `driver.nvidiaDriverCRD.enabled` the section `driver` becomes the NVIDIADriver `default`. Fields: \
@@ -166,7 +164,7 @@ fn page(rows: &[Row], values: &Value) -> String {
     text
 }
 
-fn shown(default: &Value) -> String {
+fn format_default(default: &Value) -> String {
     match default {
         Value::Null => String::new(),
         Value::String(text) if text.is_empty() => "`\"\"`".into(),

@@ -1,6 +1,6 @@
-//! The rules of the chart's ValidatingWebhookConfiguration, from the webhooks that products list.
+//! Rules of the chart's ValidatingWebhookConfiguration, generated from the webhooks of products.
 //!
-//! `templates/webhook.yaml` makes one entry of each: what releases differ in is filled in there.
+//! `templates/webhook.yaml` renders one entry of each, and fills in release-specific fields.
 
 use anyhow::Result;
 use capstan_operator::PRODUCTS;
@@ -20,7 +20,7 @@ fn entry(webhook: &Webhook) -> Value {
         "name": webhook.name(),
         "comment": webhook.comment,
         "path": webhook.path(),
-        // Empty for what the values say.
+        // Empty: set by the values.
         "failurePolicy": match webhook.failure { Failure::Configured => "", Failure::Ignore => "Ignore" },
         "timeoutSeconds": webhook.timeout_seconds,
         "group": kind.group,

@@ -1,5 +1,5 @@
-//! A snapshot of a large cluster, made from one of a small cluster: each node, with all that is on it, many times. For
-//! figures of the commands that look at snapshots.
+//! Scales a snapshot of a small cluster to a large one: copies each node with its pods. For measurements of the
+//! commands that read snapshots.
 //!
 //!     capstan plan --from-cluster small.json
 //!     cargo run --example fleet -- small.json 5000 large.json
@@ -26,7 +26,7 @@ fn main() -> Result<()> {
     std::fs::write(large, serde_json::to_vec(&snapshot)?).with_context(|| format!("cannot write {large}"))
 }
 
-/// The same with that many nodes. What is on no node is there once.
+/// The objects with that many nodes. Objects without a node are kept once.
 fn grow(objects: Objects, nodes: usize) -> Result<Objects> {
     let few: Vec<String> = objects.get("Node").into_iter().flatten().map(name).collect();
     if few.is_empty() {
@@ -52,7 +52,7 @@ fn name(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
-/// The node that an object is, is on or is about.
+/// The node that an object is, runs on or refers to.
 fn node_of(kind: &str, object: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     match kind {
@@ -63,7 +63,7 @@ fn node_of(kind: &str, object: &Value) -> String {
     }
 }
 
-/// One more of an object, on a node with another name.
+/// A copy of an object on a node with another name.
 fn copy(object: &Value, node: &str, number: usize) -> Result<Value> {
     let text = object.to_string().replace(&format!("\"{node}\""), &format!("\"gpu-{number:05}\""));
     let mut copy: Value = serde_json::from_str(&text)?;

@@ -1,4 +1,4 @@
-//! `capstan agent`: what runs on a node, one role or several in one process.
+//! `capstan agent`: node agent, one role or several in one process.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -20,32 +20,32 @@ use crate::{logging, memory};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Several roles in one process, each told by its own variables
+    /// Run several roles in one process, each configured by its own environment variables
     #[arg(long, value_delimiter = ',', value_name = "ROLE,…")]
     roles: Vec<String>,
-    /// Root of the driver, as the host sees it
+    /// Driver root on the host
     #[arg(long, env = "NVIDIA_DRIVER_ROOT", default_value = "/", value_name = "DIR")]
     host_driver_root: PathBuf,
-    /// Where that is mounted here; by default /driver-root if there is one, else /
+    /// Mount point of the driver root in this container [default: /driver-root if it exists, else /]
     #[arg(long, env = "DRIVER_ROOT_CTR_PATH", value_name = "DIR")]
     mounted_driver_root: Option<PathBuf>,
-    /// Root that holds the driver's dev, as the host sees it
+    /// Root of the driver's /dev on the host
     #[arg(long, env = "NVIDIA_DEV_ROOT", value_name = "DIR")]
     host_dev_root: Option<PathBuf>,
-    /// With --roles, run each only while its own label of the node is true (nvidia.com/gpu.deploy.device-plugin …)
+    /// With --roles, run each role only while its node label is true (nvidia.com/gpu.deploy.device-plugin …)
     #[arg(long, env = "FOLLOW_NODE_LABELS", num_args = 0..=1, default_value_t = false, default_missing_value = "true",
           action = clap::ArgAction::Set)]
     follow_node_labels: bool,
-    /// Name of this node, for its labels
+    /// Name of this node
     #[arg(long, env = "NODE_NAME", default_value = "", value_name = "NAME")]
     node_name: String,
-    /// With --roles, serve /health and /metrics of the roles here, such as :8080; by default nowhere
+    /// With --roles, address of /health and /metrics, such as :8080; disabled by default
     #[arg(long, env = "HEALTH_ADDRESS", value_name = "ADDRESS", value_parser = listen_address)]
     health_address: Option<SocketAddr>,
-    /// Pretend to have GPUs: 8xH200, or the file of a recording
+    /// Simulate GPUs: 8xH200, or a recording file
     #[arg(long, env = "CAPSTAN_FAKE_GPUS", value_name = "GPUS")]
     fake: Option<String>,
-    /// File with what is wrong with pretended GPUs, followed as it changes: lines of `3 xid 48`, `3 lost`, `3 reset`
+    /// File with faults of simulated GPUs, reloaded on change: lines of `3 xid 48`, `3 lost`, `3 reset`
     #[arg(long, env = "CAPSTAN_FAKE_FAULTS", value_name = "FILE", requires = "fake")]
     fake_faults: Option<PathBuf>,
     #[command(flatten)]
@@ -65,18 +65,18 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         (Some(_), _) => bail!("give one role as a command, or several with --roles, not both"),
         (None, []) => bail!("say which role: one as a command (see --help), or several with --roles"),
     };
-    let here = args.mounted_driver_root.unwrap_or_else(|| {
+    let mounted_root = args.mounted_driver_root.unwrap_or_else(|| {
         let mounted = Path::new("/driver-root");
         if mounted.is_dir() { mounted.into() } else { "/".into() }
     });
-    let roots = Roots::new(args.host_driver_root, here, args.host_dev_root);
+    let roots = Roots::new(args.host_driver_root, mounted_root, args.host_dev_root);
     let stop = CancellationToken::new();
-    tokio::spawn(until_told(stop.clone()));
-    tokio::spawn(memory::keep_small(stop.clone()));
+    tokio::spawn(wait_for_termination(stop.clone()));
+    tokio::spawn(memory::release_memory_periodically(stop.clone()));
     let hardware = match &args.fake {
         None => Source::nvml(roots.clone()),
         Some(text) => {
-            let fake = Arc::new(Fake::new(pretended(text)?));
+            let fake = Arc::new(Fake::new(parse_fake(text)?));
             if let Some(file) = args.fake_faults {
                 tokio::spawn(stop.clone().run_until_cancelled_owned(apply_faults(fake.clone(), file)));
             }
@@ -85,7 +85,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     };
     let cx = Cx::new(Arc::new(hardware), roots, "/", stop);
     let ended = match started {
-        // It ends with its error, and whoever started it starts it again.
+        // It exits with its error; the kubelet restarts the container.
         Started::Alone(role) => role.run(cx).await,
         Started::Supervised(roles) => {
             if let Some(address) = args.health_address {
@@ -102,17 +102,16 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     ended.map_err(|error| anyhow!("{error}"))
 }
 
-/// What this process is.
+/// Mode of this process.
 enum Started {
-    /// One command that somebody asked for; it has no label to follow.
+    /// One role; no node label enables it.
     Alone(Role),
-    /// Roles that share a pod, each with a label of its own.
+    /// Several roles in one pod, each enabled by its node label.
     Supervised(Vec<Role>),
 }
 
-/// Words of the command line, where a link to this program stands for one of its commands: container runtimes run
-/// hooks by the path of a program alone.
-pub(crate) fn called_as(mut words: Vec<String>) -> Vec<String> {
+/// Maps the name of a symlink to this program to a subcommand: container runtimes run hooks by path, without arguments.
+pub(crate) fn expand_program_name(mut words: Vec<String>) -> Vec<String> {
     let name = words.first().and_then(|path| Path::new(path).file_name()?.to_str()).unwrap_or_default();
     let command: &[&str] = match (name, words.get(1).map(String::as_str)) {
         ("nvidia-cdi-hook", _) => &["agent", "hook"],
@@ -123,7 +122,7 @@ pub(crate) fn called_as(mut words: Vec<String>) -> Vec<String> {
     words
 }
 
-async fn until_told(stop: CancellationToken) {
+async fn wait_for_termination(stop: CancellationToken) {
     let (Ok(mut term), Ok(mut int), Ok(mut quit)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::quit()))
     else {
@@ -137,7 +136,7 @@ async fn until_told(stop: CancellationToken) {
     stop.cancel();
 }
 
-/// Breaks and mends pretended GPUs as a file says, now and whenever it changes.
+/// Injects the faults of a file into simulated GPUs, now and on every change.
 async fn apply_faults(fake: Arc<Fake>, file: PathBuf) {
     let dir = file.parent().map(Path::to_owned).unwrap_or_default();
     let mut before = Faults::default();
@@ -154,8 +153,8 @@ async fn apply_faults(fake: Arc<Fake>, file: PathBuf) {
     }
 }
 
-/// `8xH200`, or a recording's file.
-fn pretended(text: &str) -> Result<Recording> {
+/// Parses `8xH200`, or reads a recording file.
+fn parse_fake(text: &str) -> Result<Recording> {
     let known = text.split_once('x').and_then(|(count, model)| {
         let model = Model::ALL.into_iter().find(|each| format!("{each:?}").eq_ignore_ascii_case(model))?;
         Some((count.parse::<u32>().ok().filter(|count| (1..=16).contains(count))?, model))
@@ -176,7 +175,8 @@ mod tests {
 
     #[test]
     fn a_link_stands_for_a_command() {
-        let called = |words: &[&str]| called_as(words.iter().map(ToString::to_string).collect())[1..].join(" ");
+        let called =
+            |words: &[&str]| expand_program_name(words.iter().map(ToString::to_string).collect())[1..].join(" ");
         assert_eq!(
             called(&["/usr/local/nvidia/toolkit/nvidia-cdi-hook", "update-ldcache"]),
             "agent hook update-ldcache"
@@ -188,10 +188,10 @@ mod tests {
 
     #[test]
     fn gpus_are_made_up_by_count_and_model() {
-        assert_eq!(pretended("8xH200").expect("a node").inventory.gpus.len(), 8);
-        assert_eq!(pretended("2xgb200").expect("a node").inventory.gpus[0].name, "NVIDIA GB200");
+        assert_eq!(parse_fake("8xH200").expect("a node").inventory.gpus.len(), 8);
+        assert_eq!(parse_fake("2xgb200").expect("a node").inventory.gpus[0].name, "NVIDIA GB200");
         for text in ["0xH200", "99xH200", "8xK80", "", "H200"] {
-            let error = format!("{:#}", pretended(text).expect_err(text));
+            let error = format!("{:#}", parse_fake(text).expect_err(text));
             assert!(error.contains("models are A100"), "{error}");
         }
     }

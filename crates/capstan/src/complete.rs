@@ -1,4 +1,4 @@
-//! `capstan completions` and `capstan man`: what a shell and a reader want to know of the command line.
+//! `capstan completions` and `capstan man`: shell completions and man pages.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ Examples:
   capstan completions zsh > \"${fpath[1]}/_capstan\"
   capstan completions fish > ~/.config/fish/completions/capstan.fish")]
 pub(crate) struct Completions {
-    /// For which shell
+    /// Shell
     shell: Shell,
 }
 
@@ -25,12 +25,12 @@ Examples:
   capstan man | man -l -
   capstan man --dir /usr/local/share/man/man1")]
 pub(crate) struct Man {
-    /// Write a page for each command into this folder, instead of one page to standard output
+    /// Write one page per command into this directory, instead of one page to standard output
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 
-/// Prints what makes a shell complete our words.
+/// Prints a completion script.
 pub(crate) fn completions(args: &Completions) -> Result<()> {
     let mut out = Vec::new();
     clap_complete::generate(args.shell, &mut crate::Cli::command(), "capstan", &mut out);

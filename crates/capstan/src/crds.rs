@@ -19,7 +19,7 @@ pub(crate) struct Args {
     /// Install or upgrade them in the current cluster by server-side apply, and wait until they are served
     #[arg(long)]
     apply: bool,
-    /// How long to wait for one definition to be served, in seconds
+    /// Timeout until a CRD is served, in seconds
     #[arg(long, default_value = "30", value_name = "SECONDS", requires = "apply")]
     timeout: u64,
 }
@@ -44,7 +44,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// The kinds that `names` ask for, or all.
+/// The kinds with these names, or all.
 fn select(names: &[String]) -> Result<Vec<&'static Entry>> {
     if names.is_empty() {
         return Ok(capstan_api::kinds().collect());

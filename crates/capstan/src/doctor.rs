@@ -1,4 +1,4 @@
-//! `capstan doctor`: why something does not work, with evidence and a fix.
+//! `capstan doctor`: diagnoses a cluster: root causes with evidence and a fix.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,25 +15,25 @@ use crate::source::Source;
 pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
-    /// Values for the chart, to be checked as well
+    /// Chart values to validate as well
     #[arg(long, value_name = "FILE")]
     values: Option<PathBuf>,
-    /// Waits without any other sign of trouble that are shorter than this many seconds are none
-    #[arg(long, value_name = "SECONDS", default_value = "30")]
-    patience: u64,
-    /// In which form the answer comes
+    /// Grace period in seconds: shorter waits without another symptom are not reported
+    #[arg(long, alias = "patience", value_name = "SECONDS", default_value = "30")]
+    grace_period: u64,
+    /// Output format
     #[arg(short, long, value_enum, default_value = "text")]
     output: Format,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  capstan doctor                              what is wrong with the current cluster
+  capstan doctor                              diagnose the current cluster
   capstan doctor --snapshot support.tar.gz    the same for an archive of `capstan gather`, offline
   capstan doctor --values values.yaml         check values for the chart before they are installed
   capstan doctor -o json | jq '.causes[].rule'
 
-Exit status: 0 healthy, 2 something is wrong, 1 the cluster could not be looked at.";
+Exit status: 0 healthy, 2 something is wrong, 1 the cluster could not be read.";
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let values = match &args.values {
@@ -44,10 +44,10 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         None => Vec::new(),
     };
     let snapshot = args.source.get().await?;
-    let report = doctor::diagnose(&snapshot, Duration::from_secs(args.patience), values);
+    let report = doctor::diagnose(&snapshot, Duration::from_secs(args.grace_period), values);
     match args.output {
         Format::Text => show::print(&report.text(show::paint()))?,
         format => show::data(&report, format)?,
     }
-    Ok(if report.healthy { ExitCode::SUCCESS } else { ExitCode::from(crate::FOUND) })
+    Ok(if report.healthy { ExitCode::SUCCESS } else { ExitCode::from(crate::EXIT_FINDINGS) })
 }

@@ -1,4 +1,4 @@
-//! `capstan gather`: an archive for support, without secrets.
+//! `capstan gather`: writes a support archive, without secrets.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,19 +13,19 @@ const EXAMPLES: &str = "\
 Examples:
   capstan gather                                   # writes capstan-gather.tar.gz
   capstan gather -o /tmp/case-42.tar.gz --max-size 10MiB
-  capstan status --snapshot capstan-gather.tar.gz  # other commands read it, elsewhere and later
+  capstan status --snapshot capstan-gather.tar.gz  # other commands read it, offline
 
-Values of Secrets, variables that look like secrets, and keys and tokens in logs are not in it.";
+Values of Secrets, environment variables that look like secrets, and keys and tokens in logs are redacted.";
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
-    /// Where the archive goes
+    /// Output file
     #[arg(short, long, value_name = "FILE", default_value = "capstan-gather.tar.gz")]
     output: PathBuf,
-    /// How large it may become: the oldest logs are left out first
+    /// Maximum size: the oldest logs are dropped first
     #[arg(long, value_name = "SIZE", default_value = "50MiB")]
     max_size: Size,
 }

@@ -1,4 +1,4 @@
-//! What is logged, and how: our flags, and those of other managers that mean the same.
+//! Logging: our flags, and the zap flags of other operators.
 
 use anyhow::{Result, anyhow};
 use tracing_subscriber::EnvFilter;
@@ -11,14 +11,14 @@ pub(crate) struct Flags {
     /// Log lines as json or console
     #[arg(long, value_name = "ENCODER", value_parser = ["json", "console"], conflicts_with = "log_json")]
     zap_encoder: Option<String>,
-    /// The least that is logged: debug, info, warn or error, or a number for ever more; RUST_LOG says it more finely
+    /// Minimum log level: debug, info, warn or error, or a verbosity number; RUST_LOG is more specific
     #[arg(long, value_name = "LEVEL")]
     zap_log_level: Option<String>,
-    /// Log more, as text
+    /// Development mode: log at debug level
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true,
           action = clap::ArgAction::Set, value_name = "BOOL")]
     zap_devel: bool,
-    /// No effect: errors are logged with all of their causes
+    /// No effect: errors are logged with all their causes
     #[arg(long, hide = true)]
     zap_stacktrace_level: Option<String>,
     /// No effect: times are RFC 3339
@@ -26,13 +26,13 @@ pub(crate) struct Flags {
     zap_time_encoding: Option<String>,
 }
 
-/// Starts to log to standard error.
+/// Initializes logging to standard error.
 pub(crate) fn init(args: &Flags) -> Result<()> {
     let filter = match EnvFilter::try_from_default_env() {
         Ok(filter) => filter,
         Err(_) => match level(args)? {
             "debug" => "debug".into(),
-            // Every request that fails, beside our own line that says what it was for.
+            // The client logs every failed request, which our own line reports with context.
             level => format!("{level},kube_client::client::builder=off").into(),
         },
     };

@@ -40,8 +40,8 @@ Examples:
 
 const AGENT: &str = "\
 Examples:
-  capstan agent --fake 8xH200 exporter    # metrics of GPUs that are not there
-  capstan agent validator --help          # what a role can be told";
+  capstan agent --fake 8xH200 exporter    # metrics of simulated GPUs
+  capstan agent validator --help          # flags of a role";
 
 const CRDS: &str = "\
 Examples:
@@ -51,42 +51,42 @@ Examples:
 
 #[derive(Subcommand)]
 enum Command {
-    /// Try it: a cluster in this process, the operator on it, and a model server that becomes Ready
+    /// Start a demo: an embedded cluster with the operator, and a model server that becomes Ready
     Up(up::Args),
     /// Run the operator against a cluster
     #[command(after_help = OPERATOR)]
     Operator(Box<operator::Args>),
-    /// Run a part of a node: metrics, checks, devices
+    /// Run a node agent role: device plugin, validator, exporter, …
     #[command(after_help = AGENT)]
     Agent(Box<agent::Args>),
-    /// Show how the whole cluster fares: operator, policies, nodes, upgrades, models; the first line is the verdict
+    /// Show the status of the cluster: operator, policies, nodes, upgrades, models; the first line is the summary
     Status(status::Args),
-    /// Show which image, driver and version of everything is wanted, and which runs
+    /// Show desired and running images, drivers and versions
     Versions(versions::Args),
-    /// Write an archive for whoever helps: objects, logs and a timeline, without secrets
+    /// Gather a support archive: objects, logs and a timeline, without secrets
     Gather(gather::Args),
-    /// Show what manifests, or the operator as it is, would change in a cluster; nothing is written
+    /// Dry run: show what manifests, or the operator itself, would change in a cluster; nothing is written
     Plan(plan::Args),
-    /// Try an install, an upgrade or a failure on a fleet that is not there, in virtual time, with the operator itself
+    /// Simulate an install, an upgrade or a failure on a virtual fleet, in virtual time, with the real operator
     Sim(sim::Args),
-    /// Say what is wrong with a cluster: causes with evidence and a fix
+    /// Diagnose a cluster: root causes with evidence and a fix
     Doctor(doctor::Args),
     /// Print the CustomResourceDefinitions, or install them
     #[command(after_help = CRDS)]
     Crds(crds::Args),
-    /// Print a script that completes commands and flags in a shell
+    /// Print a shell completion script
     Completions(complete::Completions),
     /// Print the man page
     Man(complete::Man),
 }
 
 fn main() -> ExitCode {
-    let command = Cli::parse_from(agent::called_as(std::env::args().collect())).command;
+    let command = Cli::parse_from(agent::expand_program_name(std::env::args().collect())).command;
     if matches!(command, Command::Operator(_) | Command::Agent(_)) {
-        memory::be_frugal();
+        memory::configure_allocator();
     }
     let mut runtime = match command {
-        // An agent waits: what takes its time, such as a question to the driver, has threads of its own.
+        // Agents are mostly idle; blocking calls, such as NVML, run on their own threads.
         Command::Agent(_) => tokio::runtime::Builder::new_current_thread(),
         _ => tokio::runtime::Builder::new_multi_thread(),
     };
@@ -117,21 +117,20 @@ fn main() -> ExitCode {
     })
 }
 
-/// How a command ends that found something: changes to make, a cause of trouble, a part that is not ready.
-const FOUND: u8 = 2;
+/// Exit code of a command with findings: planned changes, a root cause, a component that is not ready.
+const EXIT_FINDINGS: u8 = 2;
 
-/// The image of a release of this version.
+/// The release image of this version.
 fn own_image() -> String {
     format!("ghcr.io/capstan/capstan:{}", env!("CARGO_PKG_VERSION"))
 }
 
-/// The operator waits for the API server most of the time: more threads than these only take memory on large machines.
+/// The operator is I/O bound: more threads only use memory on large machines.
 fn workers() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().min(4))
 }
 
-/// A client for the cluster that a kubeconfig file or the environment names. Its requests carry the `User-Agent` of a
-/// command.
+/// A client for the cluster of a kubeconfig file or the environment, with the `User-Agent` of a command.
 async fn connect(file: Option<&Path>, command: &str) -> Result<Client> {
     let config = match file {
         None => Config::infer().await.map_err(|error| capstan_operator::crds::root_cause(&error)),

@@ -1,28 +1,28 @@
-//! Memory that the operator needed for a while is given back.
+//! Returns unused memory of the operator to the system.
 //!
-//! Its start and a burst of changes take several times what it needs afterwards, of memory and of its own code. The
-//! allocator keeps freed memory, and one heap per thread, unless it is told otherwise; code that ran once stays with the
-//! process until the machine runs out of memory.
+//! Startup and bursts of changes need several times the steady-state memory, for data and for code. By default the
+//! allocator keeps freed memory, with one arena per thread, and code pages stay resident until the machine runs out of
+//! memory.
 
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-/// How often the size of the process is looked at.
-const EVERY: Duration = Duration::from_secs(10);
+/// Interval between two checks of the process size.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A process that grew by more kB than these since the last look is at work: code that is taken away now would be needed
-/// again at once. Done every second, that was a quarter more work for a burst of 500 services.
-const GROWN: u64 = 1024;
+/// A process that grew by more than this many kB since the last check is busy: code pages released now would fault in
+/// again at once. Releasing every second cost 25 % more CPU in a burst of 500 services.
+const BUSY_GROWTH_KB: u64 = 1024;
 
-/// Gives back what is not needed while nothing much happens, until `stop`. That takes about a millisecond.
-pub(crate) async fn keep_small(stop: CancellationToken) {
+/// Releases unused memory while the process is mostly idle, until `stop`. That takes about a millisecond.
+pub(crate) async fn release_memory_periodically(stop: CancellationToken) {
     let work = async {
         let mut before = resident();
         loop {
-            tokio::time::sleep(EVERY).await;
-            if resident() <= before + GROWN {
-                let _ = tokio::task::spawn_blocking(give_back).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
+            if resident() <= before + BUSY_GROWTH_KB {
+                let _ = tokio::task::spawn_blocking(release_memory).await;
             }
             before = resident();
         }
@@ -30,59 +30,60 @@ pub(crate) async fn keep_small(stop: CancellationToken) {
     stop.run_until_cancelled(work).await;
 }
 
-/// How many kB of the process are in memory.
+/// Resident set size in kB.
 fn resident() -> u64 {
     resident_in(&std::fs::read_to_string("/proc/self/status").unwrap_or_default())
 }
 
-/// The same, from the text of `/proc/self/status`; none where there is no such file.
+/// The same, from the text of `/proc/self/status`; 0 where there is no such file.
 fn resident_in(status: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok()).unwrap_or_default()
 }
 
-/// Keeps one heap for all threads, and gives larger pieces back at once. Call it before there are threads.
-pub(crate) fn be_frugal() {
-    allocator::be_frugal();
+/// Configures the allocator: one arena for all threads, and large blocks unmapped when freed. Call it before threads
+/// start.
+pub(crate) fn configure_allocator() {
+    allocator::configure_allocator();
 }
 
-/// Gives back what is free, and code: what is needed of it comes back by itself.
-fn give_back() {
-    allocator::give_back();
-    code::give_back();
+/// Releases free heap memory and code pages, which fault in again when needed.
+fn release_memory() {
+    allocator::release_memory();
+    code::release_memory();
 }
 
-/// In what is shipped: a seventh less work than with the allocator of the C library, for the same memory.
+/// The shipped allocator: a seventh less CPU than glibc's, for the same memory.
 #[cfg(feature = "jemalloc")]
 #[allow(unsafe_code, reason = "the allocator offers no other way")]
 mod allocator {
     #[global_allocator]
     static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-    /// What it looks for under this name: one heap for all threads, which do little beside each other, and what is free
-    /// for half a second is given back, by a thread of its own.
-    // SAFETY: the name and the type, a pointer to text that ends with a zero, are those that the allocator declares.
+    /// Configuration that jemalloc reads under this name: one arena for all threads, which rarely allocate
+    /// concurrently, and a background thread that returns memory unused for half a second.
+    // SAFETY: the symbol name and its type, a pointer to a NUL-terminated string, are those that jemalloc declares.
     #[unsafe(export_name = "_rjem_malloc_conf")]
     static CONFIGURATION: &std::ffi::c_char = {
         let text = c"narenas:1,background_thread:true,dirty_decay_ms:500,muzzy_decay_ms:0";
-        // SAFETY: the pointer is to the first character of a text that lives for ever.
+        // SAFETY: the pointer is to the first byte of a static string.
         unsafe { &*text.as_ptr() }
     };
 
-    pub(super) fn be_frugal() {}
+    pub(super) fn configure_allocator() {}
 
-    pub(super) fn give_back() {}
+    pub(super) fn release_memory() {}
 }
 
 #[cfg(all(target_os = "linux", target_env = "gnu", not(feature = "jemalloc")))]
 #[allow(unsafe_code, reason = "the allocator of the C library offers no other way")]
 mod allocator {
-    /// Freed memory at the end of the heap beyond this is given back; larger pieces never become part of it.
+    /// Free memory at the top of the heap beyond this is trimmed; larger blocks are mapped separately.
     const LARGE: i32 = 128 * 1024;
 
-    pub(super) fn be_frugal() {
-        // SAFETY: mallopt may be called at any time; these parameters only say when memory is taken and given back.
-        // Setting the thresholds also keeps them from growing by themselves.
+    pub(super) fn configure_allocator() {
+        // SAFETY: mallopt may be called at any time; these parameters only control when memory is taken and returned.
+        // Setting the thresholds also disables their dynamic adjustment.
         unsafe {
             libc::mallopt(libc::M_ARENA_MAX, 1);
             libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
@@ -90,8 +91,8 @@ mod allocator {
         }
     }
 
-    pub(super) fn give_back() {
-        // SAFETY: malloc_trim only gives free pages back to the system.
+    pub(super) fn release_memory() {
+        // SAFETY: malloc_trim only returns free pages to the system.
         unsafe {
             libc::malloc_trim(0);
         }
@@ -100,25 +101,25 @@ mod allocator {
 
 #[cfg(not(any(feature = "jemalloc", all(target_os = "linux", target_env = "gnu"))))]
 mod allocator {
-    pub(super) fn be_frugal() {}
+    pub(super) fn configure_allocator() {}
 
-    pub(super) fn give_back() {}
+    pub(super) fn release_memory() {}
 }
 
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code, reason = "the kernel offers no other way")]
 mod code {
-    pub(super) fn give_back() {
+    pub(super) fn release_memory() {
         for (begin, end) in untouched() {
-            // SAFETY: the range is of a file, cannot be written, and never was: every page is still as in the file, and
-            // comes back from there when it is needed.
+            // SAFETY: the range is a private mapping of a file that was never written: every page equals the file, and
+            // faults in from there when needed.
             unsafe {
                 libc::madvise(begin as *mut libc::c_void, end - begin, libc::MADV_DONTNEED);
             }
         }
     }
 
-    /// Where programs and libraries are mapped, with their code and constants.
+    /// Mappings of programs and libraries with code and constants.
     fn untouched() -> Vec<(usize, usize)> {
         super::untouched_in(&std::fs::read_to_string("/proc/self/smaps").unwrap_or_default())
     }
@@ -126,13 +127,13 @@ mod code {
 
 #[cfg(not(target_os = "linux"))]
 mod code {
-    pub(super) fn give_back() {}
+    pub(super) fn release_memory() {}
 }
 
-/// The addresses in the text of `/proc/self/smaps` that are parts of files which nobody can have changed.
+/// Address ranges in `/proc/self/smaps` that are unmodified file mappings.
 ///
-/// What the loader wrote before it took the right to write away, such as addresses of functions, looks the same but for
-/// the pages that are no longer those of the file: the kernel counts them as anonymous.
+/// Pages that the loader relocated before it made them read-only look the same, but the kernel counts them as
+/// anonymous.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only used there"))]
 fn untouched_in(smaps: &str) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
@@ -193,7 +194,7 @@ Anonymous:             0 kB
 
     #[test]
     fn a_process_goes_on_after_giving_back() {
-        give_back();
+        release_memory();
         assert_eq!(untouched_in("nonsense"), []);
     }
 }

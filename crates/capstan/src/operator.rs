@@ -1,4 +1,4 @@
-//! `capstan operator`: the manager, in a cluster or beside one.
+//! `capstan operator`: runs the operator, in a cluster or outside.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,78 +13,78 @@ use capstan_runtime::{Anchor, Clock, leader};
 
 use crate::{logging, memory};
 
-/// How long a registry may take to tell about an image: a model is served without its word, but later.
-const REGISTRIES: Duration = Duration::from_secs(5);
+/// Timeout of a registry request for image metadata: without it a model is served later.
+const REGISTRY_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(clap::Args)]
 #[command(args_override_self = true)]
 pub(crate) struct Args {
-    /// Where /healthz and /readyz answer; 0 for nowhere
+    /// Address of /healthz and /readyz; 0 disables them
     #[arg(long, default_value = ":8081", value_parser = address, value_name = "ADDRESS")]
     health_probe_bind_address: Bind,
-    /// Where /metrics answers, to those who may get it in the cluster; 0 for nowhere
+    /// Address of /metrics, which checks RBAC for clients; 0 disables it
     #[arg(long, default_value = "0", value_parser = address, value_name = "ADDRESS")]
     metrics_bind_address: Bind,
     /// Serve metrics over TLS
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true,
           action = clap::ArgAction::Set, value_name = "BOOL")]
     metrics_secure: bool,
-    /// Folder with tls.crt and tls.key for metrics; we make and renew our own when absent
+    /// Directory with tls.crt and tls.key for metrics; a self-signed certificate is issued and renewed if absent
     #[arg(long, value_name = "FOLDER")]
     metrics_cert_dir: Option<PathBuf>,
-    /// Name of the metrics' Service
+    /// Name of the metrics Service
     #[arg(long, default_value = "capstan-metrics", value_name = "NAME")]
     metrics_service: String,
-    /// Write only while holding a lease, so that replicas can stand by
+    /// Enable leader election: write only while holding the lease, so that replicas can stand by
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true,
           action = clap::ArgAction::Set, value_name = "BOOL")]
     leader_elect: bool,
-    /// How long others wait after the last renewal that they saw, in seconds
+    /// Lease duration: how long other candidates wait after the last observed renewal, in seconds
     #[arg(long, default_value = "15", value_name = "SECONDS")]
     lease_duration: u64,
-    /// How long to write after the last renewal that succeeded, in seconds
+    /// Renew deadline: how long the leader writes after its last successful renewal, in seconds
     #[arg(long, default_value = "10", value_name = "SECONDS")]
     renew_deadline: u64,
-    /// How often to renew, in seconds
+    /// Retry period: interval between renewals, in seconds
     #[arg(long, default_value = "2", value_name = "SECONDS")]
     retry_period: u64,
-    /// Leave the CRDs of the cluster as they are
+    /// Do not install or upgrade CRDs
     #[arg(long)]
     skip_crds: bool,
-    /// ClusterRole that owns the lease and the Secret: they go when it goes
+    /// ClusterRole that owns the lease and the Secret: they are garbage collected with it
     #[arg(long, value_name = "NAME")]
     anchor: Option<String>,
-    /// Let the anchor own the CRDs too: they and every object of their kinds go when it goes
+    /// Let the anchor own the CRDs too: deleting it deletes them and every object of their kinds
     #[arg(long, requires = "anchor", conflicts_with = "skip_crds")]
     delete_crds_with_anchor: bool,
-    /// Where the admission webhook listens; off when absent, unless ENABLE_WEBHOOKS is true
+    /// Address of the admission webhook; disabled if absent, unless ENABLE_WEBHOOKS is true
     #[arg(long, value_parser = address, value_name = "ADDRESS")]
     webhook_bind_address: Option<Bind>,
-    /// Folder with tls.crt and tls.key for the webhook; we make and renew our own when absent
+    /// Directory with tls.crt and tls.key for the webhook; a self-signed certificate is issued and renewed if absent
     #[arg(long, value_name = "FOLDER")]
     webhook_cert_dir: Option<PathBuf>,
-    /// ValidatingWebhookConfiguration that gets our CA bundle
+    /// ValidatingWebhookConfiguration to inject the CA bundle into
     #[arg(long, default_value = "capstan-validating-webhook-configuration", value_name = "NAME")]
     webhook_configuration: String,
-    /// Name of the webhook's Service
+    /// Name of the webhook Service
     #[arg(long, default_value = "capstan-webhook-service", value_name = "NAME")]
     webhook_service: String,
-    /// Tell on each GPU node, in the condition GPUReady, how far it is
+    /// Report progress on each GPU node in the condition GPUReady
     #[arg(long)]
     node_ready_condition: bool,
-    /// Taint of new GPU nodes until their GPUs work: key, key:Effect or key=value:Effect
+    /// Startup taint of new GPU nodes until their GPUs work: key, key:Effect or key=value:Effect
     #[arg(long, value_parser = StartupTaint::parse, value_name = "TAINT")]
     startup_taint: Option<StartupTaint>,
     /// Namespace of the lease and of the webhook's Secret
     #[arg(long, env = "OPERATOR_NAMESPACE", default_value = "capstan", value_name = "NAMESPACE")]
     namespace: String,
-    /// Name of this process among its replicas
+    /// Identity of this replica
     #[arg(long, env = "POD_NAME", default_value = "capstan", value_name = "NAME")]
     pod_name: String,
-    /// How the roles of GPU nodes are put into pods, unless a ClusterPolicy says otherwise: combined, per-component
+    /// Pod layout of node roles, unless a ClusterPolicy sets it: combined, per-component
     #[arg(long, env = "CAPSTAN_NODE_LAYOUT", default_value = "combined", value_parser = Layout::parse, value_name = "LAYOUT")]
     node_layout: Layout,
-    /// Kubeconfig file, where KUBECONFIG does not name it
+    /// Kubeconfig file, if KUBECONFIG is not set
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     #[command(flatten)]
@@ -93,22 +93,22 @@ pub(crate) struct Args {
     ignored: Ignored,
 }
 
-/// Flags of other managers that have no effect here, so that their command lines work.
+/// Flags of other operators without effect here, accepted for compatibility.
 #[derive(clap::Args)]
 struct Ignored {
-    /// No effect: HTTP/1.1 is all that is served
+    /// No effect: only HTTP/1.1 is served
     #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, hide = true)]
     enable_http2: Option<bool>,
-    /// No effect: each NIMService says its platform
+    /// No effect: each NIMService sets its platform
     #[arg(long, hide = true, value_parser = ["", "standalone", "kserve"])]
     platform: Option<String>,
 }
 
-/// An address, or nowhere.
+/// An address, or disabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bind(Option<SocketAddr>);
 
-/// `0` is nowhere, `:8081` every address.
+/// `0` disables it, `:8081` binds all addresses.
 fn address(text: &str) -> Result<Bind, String> {
     let full = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
     match text {
@@ -125,7 +125,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let options = options(&args)?;
     let client = crate::connect(args.kubeconfig.as_deref(), "operator").await?;
     let stop = crate::signals::termination()?;
-    tokio::spawn(memory::keep_small(stop.clone()));
+    tokio::spawn(memory::release_memory_periodically(stop.clone()));
     let (ready, _) = tokio::sync::oneshot::channel();
     Ok(capstan_operator::run(client, options, stop, ready).await?)
 }
@@ -148,29 +148,29 @@ fn options(args: &Args) -> Result<Options> {
             ..leader::Settings::new(&args.namespace, &args.pod_name)
         }),
         health: args.health_probe_bind_address.0,
-        certificate_rotation: rotation(args, metrics.as_ref(), webhook.as_ref(), anchor.clone()),
+        certificate_rotation: certificate_rotation(args, metrics.as_ref(), webhook.as_ref(), anchor.clone()),
         metrics,
         webhook,
         crd_anchor: anchor.filter(|_| args.delete_crds_with_anchor),
         instance: args.pod_name.clone(),
         clock: Clock::Real,
         query_backend: QueryBackend::network(),
-        registries: Some(REGISTRIES),
+        registries: Some(REGISTRY_TIMEOUT),
         kserve_namespace: std::env::var("KSERVE_NAMESPACE").ok().filter(|name| !name.is_empty()),
         gpu: gpu(args, |name| std::env::var(name).ok()),
     })
 }
 
-/// How an operator runs in this process: alone, with the image of a release of this version.
+/// Options of an operator in this process: without leader election, with the release image of this version.
 pub(crate) fn in_process() -> Options {
     let mut options = Options::in_process();
     options.gpu.agent.image = crate::own_image();
     options
 }
 
-/// What an operator with these arguments and variables does with GPU nodes.
+/// GPU settings from these arguments and environment variables.
 pub(crate) fn gpu(args: &Args, variable: impl Fn(&str) -> Option<String>) -> capstan_operator::gpu::Settings {
-    // Images of operands that the chart chose.
+    // Operand images set by the chart.
     let set = |name: &&str| Some((String::from(*name), variable(name)?));
     capstan_operator::gpu::Settings {
         namespace: args.namespace.clone(),
@@ -182,8 +182,8 @@ pub(crate) fn gpu(args: &Args, variable: impl Fn(&str) -> Option<String>) -> cap
     }
 }
 
-/// How a certificate of our own is kept, if one is needed: for every Service that leads here.
-fn rotation(
+/// Certificate issuer for our own Services, if one is needed.
+fn certificate_rotation(
     args: &Args,
     metrics: Option<&Endpoint>,
     webhook: Option<&Endpoint>,

@@ -1,4 +1,4 @@
-//! How answers are printed: data on standard output, colours only where a person looks at it.
+//! Output: data on standard output, colours only on a terminal.
 
 use std::io::{IsTerminal, Write};
 
@@ -7,24 +7,24 @@ use capstan_inspect::Paint;
 use clap::ValueEnum;
 use serde::Serialize;
 
-/// In which form an answer comes.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people
+    /// Human-readable
     Text,
-    /// For programs
+    /// JSON
     Json,
-    /// For programs and people
+    /// YAML
     Yaml,
 }
 
-/// Colours where standard output is a terminal, unless `NO_COLOR` says otherwise.
+/// Colours if standard output is a terminal and `NO_COLOR` is not set.
 pub(crate) fn paint() -> Paint {
     let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     if std::io::stdout().is_terminal() && !unwanted { Paint::Ansi } else { Paint::Plain }
 }
 
-/// Prints an answer for programs.
+/// Prints machine-readable output.
 pub(crate) fn data(answer: &impl Serialize, format: Format) -> Result<()> {
     let text = match format {
         Format::Yaml => serde_saphyr::to_string(answer).context("cannot write YAML")?,
@@ -33,7 +33,7 @@ pub(crate) fn data(answer: &impl Serialize, format: Format) -> Result<()> {
     print(&text)
 }
 
-/// Prints on standard output. Whoever stops reading, such as `head`, is no failure.
+/// Prints on standard output. A closed pipe, as by `head`, is not an error.
 pub(crate) fn print(text: &str) -> Result<()> {
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),

@@ -1,11 +1,11 @@
-//! Signals that ask the process to end.
+//! Termination signals.
 
 use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// A token that is cancelled when the process is asked to end: by Ctrl-C, by a service manager (SIGTERM), or because its
-/// terminal closes (SIGHUP). From here on none of them ends the process by itself, and none is lost.
+/// A token that is cancelled on Ctrl-C, SIGTERM or SIGHUP. From here on none of these signals kills the process, and
+/// none is lost.
 pub(crate) fn termination() -> Result<CancellationToken> {
     let token = CancellationToken::new();
     for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {

@@ -1,4 +1,4 @@
-//! `capstan sim`: an install, an upgrade or a failure on a fleet that is not there.
+//! `capstan sim`: simulates an install, an upgrade or a failure on a virtual fleet.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,37 +14,37 @@ use crate::source::Source;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   capstan sim install --nodes 1000                          from bare nodes to ready
-  capstan sim driver-upgrade -f examples/sim/fleet.yaml     a driver for 5,000 nodes, 5 % at a time
-  capstan sim failures -f fleet.yaml --chart upgrade.svg    one that does not load on some of them
+  capstan sim driver-upgrade -f examples/sim/fleet.yaml     driver upgrade on 5,000 nodes, 5 % at a time
+  capstan sim failures -f fleet.yaml --chart upgrade.svg    a driver that fails on some of them
   capstan sim outage --from-cluster --driver 580.95.05      on a copy of the current cluster
 
 Nothing is sent to any cluster, except that --from-cluster reads the current one.
 Exit status: 0 all nodes serve at the end, 2 some do not or the budget was exceeded, 1 it cannot be told.")]
 pub(crate) struct Args {
-    /// What happens
+    /// Scenario
     #[arg(value_enum)]
     scenario: Chosen,
-    /// The fleet
+    /// Fleet file
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Nodes, where no file describes the fleet
+    /// Number of nodes, without a fleet file
     #[arg(long, default_value = "100", conflicts_with = "file", value_parser = clap::value_parser!(u16).range(1..))]
     nodes: u16,
-    /// Begin with a copy of the cluster, or with --snapshot of what a file holds
+    /// Start from a copy of the cluster, or with --snapshot of a file
     #[arg(long, conflicts_with = "nodes")]
     from_cluster: bool,
     #[command(flatten)]
     source: Source,
-    /// Version of the new driver [default: next]
+    /// New driver version [default: next]
     #[arg(long, value_name = "VERSION")]
     driver: Option<String>,
-    /// Pool whose operating system changes; all when absent
+    /// Pool whose operating system is upgraded; all if absent
     #[arg(long, value_name = "NAME")]
     pool: Option<String>,
-    /// How much time passes
+    /// Simulated time
     #[arg(long, default_value = "24h", value_name = "TIME")]
     until: Time,
-    /// Write a chart to this file
+    /// Write an SVG chart to this file
     #[arg(long, value_name = "FILE.svg")]
     chart: Option<PathBuf>,
     /// Output format
@@ -97,5 +97,5 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         Format::Text => show::print(&report.text(show::paint()))?,
         format => show::data(&report, format)?,
     }
-    Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::from(crate::FOUND) })
+    Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::from(crate::EXIT_FINDINGS) })
 }

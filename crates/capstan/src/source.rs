@@ -1,23 +1,23 @@
-//! Where commands get their snapshot from: a cluster or a file.
+//! Source of a command's snapshot: a cluster or a file.
 
 use std::path::PathBuf;
 
 use anyhow::Result;
 use capstan_inspect::Snapshot;
 
-/// Where commands get their snapshot from.
+/// Source of a command's snapshot.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct Source {
-    /// The cluster; the current one when absent
+    /// Kubeconfig file of the cluster [default: the current cluster]
     #[arg(long, value_name = "FILE", conflicts_with = "snapshot")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// A snapshot or an archive of `capstan gather` instead of a cluster
+    /// Read a snapshot or an archive of `capstan gather` instead of a cluster
     #[arg(long, value_name = "FILE")]
     pub(crate) snapshot: Option<PathBuf>,
 }
 
 impl Source {
-    /// The snapshot that was asked for.
+    /// Reads the snapshot.
     pub(crate) async fn get(&self) -> Result<Snapshot> {
         Ok(match &self.snapshot {
             Some(file) => Snapshot::load(file)?,
@@ -25,7 +25,7 @@ impl Source {
         })
     }
 
-    /// The same with these kinds alone, where a cluster is asked.
+    /// Reads the snapshot; from a cluster only these kinds.
     pub(crate) async fn of_kinds<S: AsRef<str>>(&self, kinds: &[S]) -> Result<Snapshot> {
         Ok(match &self.snapshot {
             Some(file) => Snapshot::load(file)?,
@@ -33,7 +33,7 @@ impl Source {
         })
     }
 
-    /// The cluster that was asked for.
+    /// A client of the cluster.
     pub(crate) async fn client(&self) -> Result<kube::Client> {
         crate::connect(self.kubeconfig.as_deref(), "cli").await
     }

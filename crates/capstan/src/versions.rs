@@ -1,4 +1,4 @@
-//! `capstan versions`: which image, driver and version of everything is wanted, and which runs.
+//! `capstan versions`: desired and running images, drivers and versions.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `capstan crds` as a user meets it: output, and one clear line for each mistake.
+//! `capstan crds`: output, and one clear line for each mistake.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -6,7 +6,7 @@ mod support;
 
 use std::process::{Command, Output};
 
-use support::complaint;
+use support::error_line;
 
 fn capstan(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_capstan"))
@@ -47,13 +47,13 @@ fn prints_json_that_kubectl_takes() {
 
 #[test]
 fn an_unknown_kind_is_one_line_with_the_choices() {
-    let text = complaint(&capstan(&["crds", "--kind", "NIMServce"]));
+    let text = error_line(&capstan(&["crds", "--kind", "NIMServce"]));
     assert!(text.starts_with(r#"capstan: unknown kind "NIMServce": choose one of NIMService, NIMCache"#), "{text}");
 }
 
 #[test]
 fn no_cluster_is_one_line_that_says_what_to_set() {
-    let text = complaint(&capstan(&["crds", "--apply"]));
+    let text = error_line(&capstan(&["crds", "--apply"]));
     assert!(text.starts_with("capstan: no cluster to talk to: "), "{text}");
     assert!(text.contains("KUBECONFIG"), "{text}");
 }

@@ -1,4 +1,4 @@
-//! `capstan doctor` on clusters that `capstan up` breaks on purpose: it names what was broken, and nothing else.
+//! `capstan doctor` on clusters with faults injected by `capstan up`: it names exactly the injected faults.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-/// How long a machine under load may take to show all faults of a cluster.
+/// Timeout until all faults show on a machine under load.
 const DEADLINE: Duration = Duration::from_secs(180);
-/// How long the doctor may take to name a cause that shows.
+/// Timeout of the doctor for a visible fault.
 const DIAGNOSIS_TIMEOUT: Duration = Duration::from_secs(10);
-/// For so long waiting is no symptom: `--patience` of the doctor.
+/// Waits shorter than this are not reported: `--grace-period` of the doctor.
 const GRACE_PERIOD: Duration = Duration::from_secs(30);
 
 /// A cluster that ends with the test.
@@ -26,7 +26,7 @@ struct Up {
 }
 
 impl Up {
-    /// Starts a cluster and waits until it says that `event` has come.
+    /// Starts a cluster and waits for an `event` line.
     fn start(args: &[&str], event: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let kubeconfig = dir.path().join("kubeconfig");
@@ -47,7 +47,7 @@ impl Up {
         panic!("ended with {} before {event}: {said:#?}", up.child.wait().unwrap());
     }
 
-    /// Writes what the cluster looks like to a file, without secrets.
+    /// Writes a snapshot of the cluster, without secrets.
     fn save(&self) -> PathBuf {
         let file = self.kubeconfig.with_extension("snapshot.json");
         let mut command = Command::new(env!("CARGO_BIN_EXE_capstan"));
@@ -60,7 +60,7 @@ impl Up {
         self.kubeconfig.with_extension("values.yaml")
     }
 
-    /// What the cluster looks like as soon as that is so.
+    /// The first snapshot that meets a condition.
     fn until(&self, what: &str, wanted: impl Fn(&Value) -> Result<(), String>) -> Value {
         let begin = Instant::now();
         loop {
@@ -73,7 +73,7 @@ impl Up {
         }
     }
 
-    /// Looks once, for no longer than a user would wait, and names exactly these classes.
+    /// Runs the doctor once, within the timeout, and expects exactly these rules.
     fn assert_named_at_once(&self, expected: &[&str], more: &[&str]) -> Value {
         let expected: BTreeSet<String> = expected.iter().map(|rule| (*rule).to_owned()).collect();
         let look = Instant::now();
@@ -88,7 +88,7 @@ impl Up {
         report
     }
 
-    /// Looks until the doctor names exactly these classes.
+    /// Repeats until the doctor names exactly these rules.
     fn assert_diagnosis(&self, expected: &[&str], more: &[&str]) {
         let expected: BTreeSet<String> = expected.iter().map(|rule| (*rule).to_owned()).collect();
         let begin = Instant::now();
@@ -126,7 +126,7 @@ impl Drop for Up {
     }
 }
 
-/// The classes that a report names.
+/// The rules of a report.
 fn rules(report: &Value) -> BTreeSet<String> {
     let causes = report["causes"].as_array().unwrap();
     causes.iter().map(|cause| cause["rule"].as_str().unwrap().to_owned()).collect()
@@ -137,7 +137,7 @@ fn all<'a>(snapshot: &'a Value, kind: &str) -> &'a [Value] {
     snapshot["objects"][kind].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Whether a fault of a node shows, in what Kubernetes says of the node and of its pods.
+/// Whether a fault of a node is visible in the status of the node and its pods.
 fn shows(snapshot: &Value, fault: &str, node: &str) -> bool {
     let pods = || all(snapshot, "Pod").iter().filter(|pod| pod["spec"]["nodeName"] == node);
     let containers = || {
@@ -179,7 +179,7 @@ fn shows(snapshot: &Value, fault: &str, node: &str) -> bool {
             pod["metadata"]["namespace"] == "fault-gpu-taint"
                 && conditions.into_iter().any(|one| one["type"] == "PodScheduled" && one["status"] == "False")
         }),
-        // The rest is there from the beginning.
+        // The others are visible from the start.
         _ => true,
     }
 }
@@ -201,12 +201,12 @@ fn doctor(source: &str, file: &Path, more: &[&str]) -> (Output, Value) {
 #[test]
 fn a_healthy_cluster_gives_no_alarm() {
     let up = Up::start(&[], "ready");
-    up.assert_diagnosis(&[], &["--patience", "0"]);
+    up.assert_diagnosis(&[], &["--grace-period", "0"]);
 }
 
 #[test]
 fn what_is_wrong_with_nodes_is_named() {
-    // Fault, and the class that it is found as.
+    // Fault, and the rule that finds it.
     let faults = [
         ("driver-headers-missing", "driver-headers-missing"),
         ("driver-nouveau-loaded", "driver-nouveau-loaded"),
@@ -235,7 +235,7 @@ fn what_is_wrong_with_nodes_is_named() {
         faults.iter().enumerate().map(|(index, (fault, _))| format!("--fault={fault}@{}", place(index))).collect();
     let args: Vec<&str> = ["--nodes", &nodes].into_iter().chain(flags.iter().map(String::as_str)).collect();
     let up = Up::start(&args, "broken");
-    // From then on one look is enough.
+    // From here on one run is enough.
     up.until("not all faults show", |snapshot| {
         let shown = |index: usize, fault: &str| shows(snapshot, fault, &place(index));
         let hidden = faults.iter().enumerate().filter(|(index, (fault, _))| !shown(*index, fault));
@@ -243,7 +243,7 @@ fn what_is_wrong_with_nodes_is_named() {
         if hidden.is_empty() { Ok(()) } else { Err(hidden.join(", ")) }
     });
     let report = up.assert_named_at_once(&faults.map(|(_, class)| class), &[]);
-    // What the operator knows of it, it says in the same words.
+    // The operator's own conditions have the same text.
     let told = [
         "driver-headers-missing",
         "driver-nouveau-loaded",
@@ -294,7 +294,7 @@ fn what_is_wrong_with_the_cluster_is_named() {
     let up = Up::start(&flags.each_ref().map(String::as_str), "broken");
     let values = up.values();
     up.assert_diagnosis(&faults, &["--values", values.to_str().unwrap()]);
-    // Elsewhere and later, from a file, the same is found.
+    // A saved snapshot gives the same result.
     let (_, live) = doctor("--kubeconfig", &up.kubeconfig, &[]);
     let (output, offline) = doctor("--snapshot", &up.save(), &[]);
     assert_eq!((output.status.code(), rules(&offline)), (Some(2), rules(&live)));

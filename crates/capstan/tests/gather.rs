@@ -1,4 +1,4 @@
-//! `capstan gather`: no secrets, below its limit, and other commands read it.
+//! `capstan gather`: no secrets, below its size limit, readable by other commands.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 

@@ -1,4 +1,4 @@
-//! `capstan status`, `versions`, `completions` and `man` as a user meets them.
+//! `capstan status`, `versions`, `completions` and `man` from a user's view.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 

@@ -1,4 +1,4 @@
-//! `capstan up` as a newcomer meets it: Ready, and one clear line for each mistake.
+//! `capstan up` from a new user's view: Ready, and one clear line for each mistake.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
-use support::complaint;
+use support::error_line;
 
 fn up(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_capstan")).arg("up").args(args).env_remove("RUST_LOG").output().unwrap()
@@ -52,7 +52,7 @@ fn an_operator_beside_the_cluster_makes_it_ready() {
     assert!(rest.iter().any(|line| line.contains(r#""stage":"NIMService""#) && line.contains("done")), "{rest:#?}");
 }
 
-/// Sends a signal to a cluster once it has said that, and sees that it ends well and takes its kubeconfig along.
+/// Sends a signal after an output line, and asserts a clean exit that removes the kubeconfig.
 fn assert_ends_on(signal: &str, args: &[&str], said: &str) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("kubeconfig");
@@ -63,7 +63,7 @@ fn assert_ends_on(signal: &str, args: &[&str], said: &str) {
     assert!(lines.any(|line| line.contains(said)), "it ended before {said}");
     assert!(file.exists());
     assert!(Command::new("kill").args(["-s", signal, &up.id().to_string()]).status().unwrap().success());
-    // Whoever writes to a closed pipe fails: it is read to its end.
+    // Read to the end, as writing to a closed pipe fails.
     lines.for_each(drop);
     let ended = up.wait().unwrap();
     assert!(ended.success() && !file.exists(), "SIG{signal} after {said}: {ended}");
@@ -81,13 +81,13 @@ fn signals_end_it_and_its_kubeconfig_goes() {
 fn a_port_in_use_is_one_line_that_says_what_to_do() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    let text = complaint(&up(&["--port", &port]));
+    let text = error_line(&up(&["--port", &port]));
     assert_eq!(text, format!("capstan: port {port} is in use: choose another with --port, or leave it out\n"));
 }
 
 #[test]
 fn a_missing_file_is_one_line_with_its_name() {
-    let text = complaint(&up(&["-f", "/nonexistent/service.yaml"]));
+    let text = error_line(&up(&["-f", "/nonexistent/service.yaml"]));
     assert!(text.contains("/nonexistent/service.yaml"), "{text}");
 }
 

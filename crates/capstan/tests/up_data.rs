@@ -1,4 +1,4 @@
-//! `capstan up --data`: a cluster that is killed and started again, and directories that cannot be used.
+//! `capstan up --data`: a cluster that is killed and restarted, and unusable directories.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -18,10 +18,10 @@ use kube::discovery::pinned_kind;
 use kube::{Api, Client, Config, ResourceExt};
 use running::{Running, capstan, said};
 use serde_json::Value;
-use support::complaint;
+use support::error_line;
 
-/// Kinds that nobody writes once they are as wanted.
-const QUIET: [(&str, &str, &str); 8] = [
+/// Kinds that are not written in the settled state.
+const STABLE_KINDS: [(&str, &str, &str); 8] = [
     ("", "v1", "ConfigMap"),
     ("", "v1", "Namespace"),
     ("", "v1", "Secret"),
@@ -31,8 +31,8 @@ const QUIET: [(&str, &str, &str); 8] = [
     ("rbac.authorization.k8s.io", "v1", "ClusterRole"),
     ("rbac.authorization.k8s.io", "v1", "RoleBinding"),
 ];
-/// Kinds whose status follows what runs.
-const LIVELY: [(&str, &str, &str); 5] = [
+/// Kinds whose status follows the running containers.
+const VOLATILE_KINDS: [(&str, &str, &str); 5] = [
     ("", "v1", "Pod"),
     ("apps", "v1", "DaemonSet"),
     ("apps", "v1", "Deployment"),
@@ -40,28 +40,28 @@ const LIVELY: [(&str, &str, &str); 5] = [
     ("nvidia.com", "v1", "ClusterPolicy"),
 ];
 
-/// Whether pods of that name are made by the validator of a node.
+/// Whether a pod name is one of a validator workload.
 fn is_check(name: &str) -> bool {
     ["nvidia-cuda-validator-", "nvidia-device-plugin-validator-"].contains(&name)
 }
 
-/// All objects that must be the same after a restart: whole ones, and those with a status without it.
+/// All objects that must survive a restart unchanged; those with a volatile status without it.
 #[tokio::main(flavor = "current_thread")]
-async fn picture(kubeconfig: &Path) -> BTreeMap<String, Value> {
+async fn stable_objects(kubeconfig: &Path) -> BTreeMap<String, Value> {
     let read = Kubeconfig::read_from(kubeconfig).unwrap();
     let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await.unwrap();
     let client = Client::try_from(config).unwrap();
     let mut all = BTreeMap::new();
-    for (at, (group, version, kind)) in QUIET.iter().chain(&LIVELY).enumerate() {
+    for (at, (group, version, kind)) in STABLE_KINDS.iter().chain(&VOLATILE_KINDS).enumerate() {
         let (resource, _) = pinned_kind(&client, &GroupVersionKind::gvk(group, version, kind)).await.unwrap();
         let objects: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
         let found = objects.list(&ListParams::default()).await.unwrap().items;
         assert!(!found.is_empty(), "no {kind}");
-        // What checks a node runs again when the node starts again, as a pod of another name.
+        // Validator workloads run again when their node restarts, under another name.
         let checks = |object: &DynamicObject| object.metadata.generate_name.as_deref().is_some_and(is_check);
         for mut object in found.into_iter().filter(|object| !checks(object)) {
             let key = format!("{kind} {}/{}", object.namespace().unwrap_or_default(), object.name_any());
-            if at >= QUIET.len() {
+            if at >= STABLE_KINDS.len() {
                 (object.metadata.resource_version, object.metadata.managed_fields) = (None, None);
                 object.data.as_object_mut().unwrap().remove("status");
             }
@@ -71,7 +71,7 @@ async fn picture(kubeconfig: &Path) -> BTreeMap<String, Value> {
     all
 }
 
-/// Waits until the cluster says that everything works.
+/// Waits until `capstan status` reports everything ready.
 fn until_all_works(kubeconfig: &Path) {
     let mut watched = capstan(&["status", "--watch", "-o", "json", "--kubeconfig"])
         .arg(kubeconfig)
@@ -94,9 +94,9 @@ fn a_cluster_that_is_killed_goes_on_where_it_was() {
     let kubeconfig = data.path().join("kubeconfig-from-before");
     std::fs::copy(first.file("kubeconfig"), &kubeconfig).unwrap();
     until_all_works(&kubeconfig);
-    let before = picture(&kubeconfig);
+    let before = stable_objects(&kubeconfig);
 
-    let text = complaint(&capstan(&["up", "--data", dir]).output().unwrap());
+    let text = error_line(&capstan(&["up", "--data", dir]).output().unwrap());
     let fix = "stop the other `capstan up`, or choose another directory with --data";
     assert_eq!(text, format!("capstan: {dir}/cluster.redb is in use by another process: {fix}\n"));
 
@@ -105,7 +105,7 @@ fn a_cluster_that_is_killed_goes_on_where_it_was() {
     again.until(|line| line["stage"] == "pods" && line["state"] == "done");
     again.until(|line| line["event"] == "ready");
     until_all_works(&kubeconfig);
-    let after = picture(&kubeconfig);
+    let after = stable_objects(&kubeconfig);
     for (key, object) in &before {
         assert_eq!(after.get(key), Some(object), "{key}");
     }
@@ -116,12 +116,12 @@ fn a_cluster_that_is_killed_goes_on_where_it_was() {
 
 #[test]
 fn a_directory_that_cannot_be_used_is_one_line_with_what_to_do() {
-    let text = complaint(&capstan(&["up", "--data", "/dev/null/cluster"]).output().unwrap());
+    let text = error_line(&capstan(&["up", "--data", "/dev/null/cluster"]).output().unwrap());
     assert!(text.starts_with("capstan: cannot make the directory /dev/null/cluster: "), "{text}");
     assert!(text.ends_with(": choose another with --data\n"), "{text}");
     let data = tempfile::tempdir().unwrap();
     std::fs::write(data.path().join("cluster.redb"), "somebody's notes").unwrap();
-    let text = complaint(&capstan(&["up", "--data", data.path().to_str().unwrap()]).output().unwrap());
+    let text = error_line(&capstan(&["up", "--data", data.path().to_str().unwrap()]).output().unwrap());
     assert!(text.contains("cluster.redb is damaged, or no store: "), "{text}");
     assert!(text.ends_with(": move it away to begin anew, or choose another directory with --data\n"), "{text}");
 }

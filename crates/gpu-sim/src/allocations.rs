@@ -1,4 +1,5 @@
-//! Which container holds which devices: what a kubelet hands out when a pod starts, and tells exporters.
+//! Device allocations: which container holds which devices, as the kubelet's device manager and pod-resources API
+//! report.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +13,11 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Api, ResourceExt};
 
-/// Devices of a resource, and who holds them: the UID of a pod and the name of its container.
+/// Allocated devices by resource, pod UID and container name.
 type Held = BTreeMap<(String, String, String), Vec<String>>;
 
-/// Hands devices to the containers of a node, for as long as they run.
-pub(crate) async fn hand_out(node: &NodeHandle, kubelet: &Kubelet) {
+/// Allocates devices to the containers of a node while they run.
+pub(crate) async fn allocate_devices(node: &NodeHandle, kubelet: &Kubelet) {
     let Some(host) = node.host().path() else { return };
     let socket = host.join(paths::POD_RESOURCES_SOCKET.trim_start_matches('/'));
     let made = socket.parent().map_or(Ok(()), std::fs::create_dir_all);
@@ -31,13 +32,13 @@ pub(crate) async fn hand_out(node: &NodeHandle, kubelet: &Kubelet) {
     let mut held = Held::new();
     while changes.next().await.is_some() {
         let pods: Vec<Pod> = reader.state().iter().map(|pod| (**pod).clone()).filter(is_running).collect();
-        for (resource, ids) in settle(&mut held, &pods, &kubelet.plugins()) {
+        for (resource, ids) in reconcile_allocations(&mut held, &pods, &kubelet.plugins()) {
             let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
             if let Err(error) = kubelet.allocate(&resource, &ids).await {
                 tracing::warn!(node = node.name(), resource, %error, "device plugin refused allocation");
             }
         }
-        kubelet.set_pods(told(&held, &pods));
+        kubelet.set_pods(pod_resources(&held, &pods));
     }
 }
 
@@ -46,8 +47,8 @@ fn is_running(pod: &Pod) -> bool {
     matches!(phase, Some("Running"))
 }
 
-/// What a container asks for, by resource.
-fn asked(container: &Container) -> impl Iterator<Item = (&String, usize)> {
+/// Device requests of a container, by resource.
+fn device_requests(container: &Container) -> impl Iterator<Item = (&String, usize)> {
     let limits = container.resources.iter().flat_map(|resources| resources.limits.iter().flatten());
     limits.filter_map(|(resource, count)| Some((resource, count.0.parse().ok().filter(|count| *count > 0)?)))
 }
@@ -56,15 +57,19 @@ fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
     pod.spec.iter().flat_map(|spec| &spec.containers)
 }
 
-/// Takes back what belongs to pods that are gone, and gives devices that are free and healthy to those that have none yet.
-/// Returns what is new.
-fn settle(held: &mut Held, pods: &[Pod], plugins: &BTreeMap<String, Plugin>) -> Vec<(String, Vec<String>)> {
-    let there: BTreeSet<String> = pods.iter().filter_map(ResourceExt::uid).collect();
-    held.retain(|(uid, ..), _| there.contains(uid));
+/// Releases the devices of deleted pods, and allocates free healthy devices to containers without any. Returns the new
+/// allocations.
+fn reconcile_allocations(
+    held: &mut Held,
+    pods: &[Pod],
+    plugins: &BTreeMap<String, Plugin>,
+) -> Vec<(String, Vec<String>)> {
+    let existing: BTreeSet<String> = pods.iter().filter_map(ResourceExt::uid).collect();
+    held.retain(|(uid, ..), _| existing.contains(uid));
     let mut new = Vec::new();
     for pod in pods {
         for container in containers(pod) {
-            for (resource, count) in asked(container) {
+            for (resource, count) in device_requests(container) {
                 let key = (pod.uid().unwrap_or_default(), container.name.clone(), resource.clone());
                 let Some(plugin) = plugins.get(resource).filter(|_| !held.contains_key(&key)) else { continue };
                 let taken: BTreeSet<&String> = held.values().flatten().collect();
@@ -80,8 +85,8 @@ fn settle(held: &mut Held, pods: &[Pod], plugins: &BTreeMap<String, Plugin>) -> 
     new
 }
 
-/// What pods hold, as a kubelet tells it.
-fn told(held: &Held, pods: &[Pod]) -> Vec<PodResources> {
+/// Allocations as the pod-resources API lists them.
+fn pod_resources(held: &Held, pods: &[Pod]) -> Vec<PodResources> {
     let of = |pod: &Pod| {
         let uid = pod.uid().unwrap_or_default();
         let containers = containers(pod).map(|container| {
@@ -121,9 +126,9 @@ mod tests {
         let plugins = BTreeMap::from([("nvidia.com/gpu".to_owned(), plugin)]);
         let (mut held, pods) = (Held::new(), [pod("one", "1"), pod("two", "1"), pod("three", "1")]);
         let gpu = |id: &str| ("nvidia.com/gpu".to_owned(), vec![id.to_owned()]);
-        assert_eq!(settle(&mut held, &pods, &plugins), [gpu("a"), gpu("c")]);
-        assert_eq!(settle(&mut held, &pods, &plugins), []);
-        assert_eq!(told(&held, &pods[..1])[0].containers[0].devices[0].device_ids, ["a"]);
-        assert_eq!(settle(&mut held, &pods[1..], &plugins), [gpu("a")], "it is free again");
+        assert_eq!(reconcile_allocations(&mut held, &pods, &plugins), [gpu("a"), gpu("c")]);
+        assert_eq!(reconcile_allocations(&mut held, &pods, &plugins), []);
+        assert_eq!(pod_resources(&held, &pods[..1])[0].containers[0].devices[0].device_ids, ["a"]);
+        assert_eq!(reconcile_allocations(&mut held, &pods[1..], &plugins), [gpu("a")], "it is free again");
     }
 }

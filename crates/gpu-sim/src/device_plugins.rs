@@ -1,7 +1,6 @@
-//! The part of a kubelet that serves device plugins: what they report is what the node has.
+//! Device manager of a kubelet: device plugins determine the capacity of the node.
 //!
-//! Devices of a plugin that went are not handed out, and are forgotten when it does not come back in time, as a kubelet
-//! has it.
+//! Devices of a disconnected plugin are not allocatable, and are dropped after a grace period, as in the kubelet.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,23 +13,23 @@ use tokio::time::Instant;
 
 use crate::allocations;
 
-/// How long the devices of a plugin that went are still counted.
+/// How long the devices of a disconnected plugin still count as capacity.
 const STOP_GRACE_PERIOD: Duration = Duration::from_secs(300);
-/// For as long as nothing happens.
-const EVER: Duration = Duration::from_secs(u32::MAX as u64);
+/// A timeout that never expires.
+const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 
-/// How much there is of a resource.
+/// Capacity of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Amount {
     /// Devices.
     capacity: usize,
-    /// Those that may be handed out.
+    /// Allocatable devices.
     allocatable: usize,
-    /// When devices that nobody offers any more are forgotten.
+    /// When the devices of a disconnected plugin are dropped.
     until: Option<Instant>,
 }
 
-/// Serves device plugins: reports what they offer, and hands it out.
+/// Serves device plugins: reports their devices, and allocates them.
 pub(crate) async fn serve(node: &NodeHandle) {
     let Some(host) = node.host().path() else { return };
     let dir = host.join(paths::DEVICE_PLUGINS.trim_start_matches('/'));
@@ -41,13 +40,13 @@ pub(crate) async fn serve(node: &NodeHandle) {
             return;
         }
     };
-    tokio::join!(report_devices(node, &kubelet), allocations::hand_out(node, &kubelet));
+    tokio::join!(report_devices(node, &kubelet), allocations::allocate_devices(node, &kubelet));
 }
 
-/// Reports what device plugins offer.
+/// Reports the devices of plugins as node capacity.
 async fn report_devices(node: &NodeHandle, kubelet: &Kubelet) {
     let mut plugins = kubelet.watch();
-    let mut amounts = node.object().map(|object| before(&object)).unwrap_or_default();
+    let mut amounts = node.object().map(|object| initial_amounts(&object)).unwrap_or_default();
     for (resource, amount) in &amounts {
         report(node, resource, *amount).await;
     }
@@ -57,7 +56,7 @@ async fn report_devices(node: &NodeHandle, kubelet: &Kubelet) {
             plugins.borrow_and_update().iter().map(|(name, plugin)| (name.clone(), amount(plugin, now))).collect();
         for (resource, found) in offered {
             let known = amounts.get(&resource);
-            // It went: the time counts from when that was first seen.
+            // The plugin disconnected: the grace period starts at the first observation.
             let until = known.and_then(|known| known.until).filter(|_| found.until.is_some()).or(found.until);
             change(node, &mut amounts, &resource, Amount { until, ..found }).await;
         }
@@ -67,10 +66,10 @@ async fn report_devices(node: &NodeHandle, kubelet: &Kubelet) {
             .map(|(name, _)| name.clone())
             .collect();
         for resource in expired {
-            change(node, &mut amounts, &resource, Amount { capacity: 0, allocatable: 0, until: Some(now + EVER) })
+            change(node, &mut amounts, &resource, Amount { capacity: 0, allocatable: 0, until: Some(now + FOREVER) })
                 .await;
         }
-        let next = amounts.values().filter_map(|amount| amount.until).min().unwrap_or(now + EVER);
+        let next = amounts.values().filter_map(|amount| amount.until).min().unwrap_or(now + FOREVER);
         tokio::select! {
             changed = plugins.changed() => if changed.is_err() { return },
             () = tokio::time::sleep_until(next) => {}
@@ -78,9 +77,9 @@ async fn report_devices(node: &NodeHandle, kubelet: &Kubelet) {
     }
 }
 
-/// What the node offered before this kubelet started. Nobody offers it yet, but pods that run there go on with it: a
-/// kubelet remembers who has which device.
-fn before(node: &Node) -> BTreeMap<String, Amount> {
+/// The node's capacity before this kubelet started. No plugin has registered yet, but running pods keep their devices,
+/// as a kubelet checkpoints allocations.
+fn initial_amounts(node: &Node) -> BTreeMap<String, Amount> {
     let capacity = node.status.as_ref().and_then(|status| status.capacity.clone()).unwrap_or_default();
     let devices = capacity.into_iter().filter(|(name, _)| name.starts_with("nvidia.com/"));
     let until = Some(Instant::now() + STOP_GRACE_PERIOD);

@@ -1,4 +1,4 @@
-//! GPUs through claims: what the DRA driver and its validator do on a virtual node.
+//! DRA driver and its validator on a virtual node.
 
 use capstan_node::validation;
 use capstan_sim::is_already_exists;
@@ -11,7 +11,7 @@ use crate::{HARDWARE, Pace};
 
 const DRIVER: &str = "gpu.nvidia.com";
 
-/// Offers the node's GPUs while it runs.
+/// Publishes the node's GPUs while it runs.
 pub(crate) async fn plugin(cx: ContainerContext) -> ExitCode {
     cx.set_ready(false);
     cx.node.host().wait_for(&file(validation::DRIVER)).await;
@@ -30,7 +30,7 @@ pub(crate) async fn plugin(cx: ContainerContext) -> ExitCode {
     }
 }
 
-/// Looks at the GPU that it claimed.
+/// Checks the claimed GPU.
 pub(crate) async fn validation(_: ContainerContext, pace: Pace) {
     tokio::time::sleep(pace.check).await;
 }

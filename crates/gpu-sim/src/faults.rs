@@ -1,5 +1,5 @@
-//! Faults: ways in which a cluster fails, with the signs that the real thing shows. Each has the name of the class of
-//! cause that `capstan doctor` finds for it.
+//! Fault injection: failures of a cluster with the symptoms of the real ones. Each has the name of the `capstan doctor`
+//! rule that finds it.
 
 use std::time::Duration;
 
@@ -14,26 +14,26 @@ use crate::imitation::{PLUGIN, file, owner, withdraw};
 use crate::machine::Machine;
 use crate::workloads;
 
-/// How often to look whether somebody listens for faults of GPUs.
+/// Poll interval for listeners of GPU events.
 const LISTENERS_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What a fault is about.
+/// Scope of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// A node, or all of them.
+    /// One node, or all nodes.
     Node,
-    /// The cluster as a whole.
+    /// The whole cluster.
     Cluster,
 }
 
-/// A way to fail.
+/// A class of faults.
 #[derive(Debug)]
 pub struct Class {
     /// Its name.
     pub name: &'static str,
-    /// What is about it.
+    /// Its scope.
     pub scope: Scope,
-    /// What happens, in a few words.
+    /// A short description.
     pub about: &'static str,
 }
 
@@ -45,7 +45,7 @@ const fn cluster(name: &'static str, about: &'static str) -> Class {
     Class { name, scope: Scope::Cluster, about }
 }
 
-/// Every way to fail.
+/// All classes.
 pub const CLASSES: &[Class] = &[
     cluster("helm-values", "a file of values has mistakes"),
     node("kubernetes-version", "a kubelet is too old for the API server"),
@@ -81,17 +81,17 @@ pub const CLASSES: &[Class] = &[
     cluster("webhook-unreachable", "a webhook has no server"),
 ];
 
-/// A way to fail, somewhere.
+/// A fault to inject.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// How.
+    /// Its class.
     pub class: &'static Class,
-    /// Where; everywhere if nothing.
+    /// Its node; all nodes if `None`.
     pub node: Option<String>,
 }
 
 impl Fault {
-    /// From `CLASS` or `CLASS@NODE`.
+    /// Parses `CLASS` or `CLASS@NODE`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (name, node) = text.split_once('@').map_or((text, None), |(name, node)| (name, Some(node)));
         let class = CLASSES.iter().find(|class| class.name == name).ok_or_else(|| {
@@ -107,12 +107,12 @@ impl Fault {
         }
     }
 
-    /// The namespace of what shows the fault, for those that need objects.
+    /// The namespace of the fault's objects.
     pub fn namespace(&self) -> String {
         format!("fault-{}", self.class.name)
     }
 
-    /// What happens where, in a few words.
+    /// A short description with the node.
     pub fn about(&self) -> String {
         match (self.class.scope, &self.node) {
             (Scope::Cluster, _) => self.class.about.to_owned(),
@@ -121,14 +121,14 @@ impl Fault {
         }
     }
 
-    /// Whether it is about this node.
-    pub(crate) fn concerns(&self, node: &str) -> bool {
+    /// Whether it affects this node.
+    pub(crate) fn affects(&self, node: &str) -> bool {
         self.node.as_deref().is_none_or(|mine| mine == node)
     }
 
-    /// Changes a node that is about to join.
+    /// Modifies the template of a node.
     pub fn edit(&self, node: &mut NodeTemplate) {
-        if !self.concerns(&node.name) {
+        if !self.affects(&node.name) {
             return;
         }
         match self.class.name {
@@ -142,14 +142,15 @@ impl Fault {
         }
     }
 
-    /// How containers behave.
+    /// Behaviour of containers.
     pub fn rules(&self) -> Vec<(Match, Behaviour)> {
         let on = |container: &str| Match::container(container).on_node(self.node.as_deref().unwrap_or("*"));
         let body = |body: Body| Behaviour { body: Some(body), ..Behaviour::default() };
-        let says = |container: &str, lines: &'static [&'static str]| vec![(on(container), body(fails(lines)))];
-        let plugin = |lost: Lost| {
+        let logs_and_fails =
+            |container: &str, lines: &'static [&'static str]| vec![(on(container), body(failing_body(lines)))];
+        let plugin = |gpu_fault: GpuFault| {
             let containers = ["nvidia-device-plugin", "capstan-node-agent"];
-            containers.map(|name| (on(name), body(Body::new(move |cx| plugin(cx, lost))))).to_vec()
+            containers.map(|name| (on(name), body(Body::new(move |cx| plugin(cx, gpu_fault))))).to_vec()
         };
         let pods = |pattern: &str| Match::pod(&self.namespace(), pattern);
         let unpulled = |message: &str| Behaviour {
@@ -157,14 +158,15 @@ impl Fault {
             ..Behaviour::default()
         };
         match self.class.name {
-            "driver-headers-missing" => says(
+            "driver-headers-missing" => logs_and_fails(
                 "nvidia-driver-ctr",
                 &["Resolving Linux kernel version...", "Could not resolve Linux kernel version"],
             ),
-            "driver-nouveau-loaded" => {
-                says("nvidia-driver-ctr", &["ERROR: The Nouveau kernel driver is currently in use by your system."])
-            }
-            "driver-secure-boot" => says(
+            "driver-nouveau-loaded" => logs_and_fails(
+                "nvidia-driver-ctr",
+                &["ERROR: The Nouveau kernel driver is currently in use by your system."],
+            ),
+            "driver-secure-boot" => logs_and_fails(
                 "nvidia-driver-ctr",
                 &[
                     "Loading NVIDIA driver kernel modules...",
@@ -172,16 +174,17 @@ impl Fault {
                 ],
             ),
             "driver-kernel-unsupported" => {
-                says("nvidia-driver-ctr", &["ERROR: Unable to build the NVIDIA kernel module."])
+                logs_and_fails("nvidia-driver-ctr", &["ERROR: Unable to build the NVIDIA kernel module."])
             }
-            "driver-in-use" => {
-                says("k8s-driver-manager", &["Could not unload NVIDIA driver kernel modules, driver is in use"])
-            }
-            "driver-not-loaded" => says(
+            "driver-in-use" => logs_and_fails(
+                "k8s-driver-manager",
+                &["Could not unload NVIDIA driver kernel modules, driver is in use"],
+            ),
+            "driver-not-loaded" => logs_and_fails(
                 "driver-validation",
                 &["NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."],
             ),
-            "fabric-manager" => says(
+            "fabric-manager" => logs_and_fails(
                 "cuda-validation",
                 &["Failed to allocate device vector A (error code system not yet initialized)!"],
             ),
@@ -189,10 +192,10 @@ impl Fault {
             "plugin-not-running" => {
                 let lines: &[&str] =
                     &["listen unix /var/lib/kubelet/device-plugins/nvidia-gpu.sock: permission denied"];
-                [says("nvidia-device-plugin", lines), says("capstan-node-agent", lines)].concat()
+                [logs_and_fails("nvidia-device-plugin", lines), logs_and_fails("capstan-node-agent", lines)].concat()
             }
-            "gpus-missing" => plugin(Lost::Absent),
-            "xid" => plugin(Lost::Sick),
+            "gpus-missing" => plugin(GpuFault::Absent),
+            "xid" => plugin(GpuFault::Unhealthy),
             "runtime-handler" => vec![(
                 on("toolkit-validation"),
                 Behaviour {
@@ -210,7 +213,7 @@ impl Fault {
                 vec![(pods("*"), unpulled(message))]
             }
             "volume-full" => {
-                let lines = fails(&["OSError: [Errno 28] No space left on device: '/model-store/ngc/hub'"]);
+                let lines = failing_body(&["OSError: [Errno 28] No space left on device: '/model-store/ngc/hub'"]);
                 vec![(pods("*"), body(lines))]
             }
             "cache-profile" => vec![(pods("*-pod"), body(Body::new(manifest)))],
@@ -218,20 +221,20 @@ impl Fault {
         }
     }
 
-    /// Whether it is a fault of hardware, which a machine shows by itself.
-    pub fn is_of_hardware(&self) -> bool {
+    /// Whether it is a hardware fault, injected into the machine.
+    pub fn is_hardware_fault(&self) -> bool {
         matches!(self.class.name, "gpus-missing" | "xid")
     }
 
-    /// Breaks a machine before anything runs on it.
-    pub(crate) fn afflict(&self, machine: &Machine) {
+    /// Injects a fault into a machine before anything runs on it.
+    pub(crate) fn inject_before_start(&self, machine: &Machine) {
         if self.class.name == "gpus-missing" {
             machine.gpus().edit(|recording| drop(recording.inventory.gpus.pop()));
         }
     }
 
-    /// Breaks a machine once its GPUs are offered.
-    pub(crate) async fn strike(&self, machine: &Machine, node: &NodeHandle) {
+    /// Injects a fault into a machine once its GPUs are allocatable.
+    pub(crate) async fn inject_when_allocatable(&self, machine: &Machine, node: &NodeHandle) {
         if self.class.name != "xid" {
             return;
         }
@@ -248,7 +251,7 @@ impl Fault {
         }
     }
 
-    /// What is put into the cluster once the operator runs. The status of an object is written after it.
+    /// Objects to create once the operator runs. The status of an object is written after it.
     pub fn objects(&self) -> Vec<Value> {
         let node = self.node.as_deref();
         let within = |objects: Vec<Value>| {
@@ -288,7 +291,7 @@ impl Fault {
         }
     }
 
-    /// A strategic merge patch of the status of the node.
+    /// A strategic merge patch of the node status.
     pub fn node_status(&self) -> Option<Value> {
         let not_ready = |message: &str| json!({"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": message}]});
         match self.class.name {
@@ -302,8 +305,8 @@ impl Fault {
     }
 }
 
-/// Says something and fails.
-fn fails(lines: &'static [&'static str]) -> Body {
+/// A body that logs lines and fails.
+fn failing_body(lines: &'static [&'static str]) -> Body {
     Body::new(move |cx: ContainerContext| async move {
         cx.set_ready(false);
         tokio::time::sleep(Duration::from_millis(30)).await;
@@ -319,25 +322,25 @@ async fn waits(cx: ContainerContext) {
     cx.stopped().await;
 }
 
-/// What is the matter with one of the GPUs.
+/// State of the faulty GPU.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Lost {
-    /// The driver does not see it.
+enum GpuFault {
+    /// The driver does not list it.
     Absent,
-    /// It may not be handed out.
-    Sick,
+    /// The device plugin reports it as unhealthy.
+    Unhealthy,
 }
 
-/// Offers one GPU less than there are.
-async fn plugin(cx: ContainerContext, lost: Lost) -> ExitCode {
+/// A device plugin that offers one GPU less.
+async fn plugin(cx: ContainerContext, gpu_fault: GpuFault) -> ExitCode {
     cx.node.host().wait_for(&file(validation::DRIVER)).await;
     let node = cx.node.object();
     let label = node.as_ref().and_then(|node| node.metadata.labels.as_ref()?.get(HARDWARE)?.parse::<u16>().ok());
     let all = label.unwrap_or(1);
     let fewer = all.saturating_sub(1).to_string();
-    let offered = match lost {
-        Lost::Absent => cx.node.set_capacity("nvidia.com/gpu", Some(&fewer)).await,
-        Lost::Sick => match cx.node.set_capacity("nvidia.com/gpu", Some(&all.to_string())).await {
+    let offered = match gpu_fault {
+        GpuFault::Absent => cx.node.set_capacity("nvidia.com/gpu", Some(&fewer)).await,
+        GpuFault::Unhealthy => match cx.node.set_capacity("nvidia.com/gpu", Some(&all.to_string())).await {
             Ok(()) => cx.node.set_allocatable("nvidia.com/gpu", &fewer).await,
             failed => failed,
         },
@@ -345,7 +348,7 @@ async fn plugin(cx: ContainerContext, lost: Lost) -> ExitCode {
     if offered.is_err() {
         return ExitCode::FAILURE;
     }
-    if lost == Lost::Sick {
+    if gpu_fault == GpuFault::Unhealthy {
         cx.log.line("NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.");
     }
     cx.node.host().write(PLUGIN, owner(&cx));
@@ -353,7 +356,7 @@ async fn plugin(cx: ContainerContext, lost: Lost) -> ExitCode {
     withdraw(&cx).await
 }
 
-/// The list of profiles of an image, of which none fits.
+/// A model manifest without a matching profile.
 async fn manifest(cx: ContainerContext) {
     cx.log.line("0f3de1afe11d355e01657424a267fbaad19bfea3143a9879307c49aed8299db0:");
     cx.log.line("  model: meta/llama");

@@ -1,5 +1,5 @@
-//! Imitations: what the operands of a GPU node would leave behind, without their code. They are cheap enough for
-//! thousands of nodes, and stand for images that are not ours.
+//! Imitated operands: their effects on a GPU node without their code. They are cheap enough for thousands of nodes, and
+//! replace third-party images.
 
 use capstan_node::{labels, paths, validation};
 use capstan_sim::node::{Behaviour, Body, ContainerContext, Directory, ExitCode, Match};
@@ -7,25 +7,25 @@ use k8s_openapi::api::core::v1::Node;
 
 use crate::{HARDWARE, Pace, dra};
 
-/// Where operands tell each other how far they are, on the host.
+/// Validation files of operands on the host.
 const VALIDATIONS: &str = "run/nvidia/validations";
-/// What the toolkit leaves on the host when it runs.
+/// File of the running toolkit on the host.
 pub(crate) const TOOLKIT: &str = "run/nvidia/toolkit/toolkit.pid";
-/// What the device plugin leaves on the host when the kubelet knows it.
+/// Socket of the registered device plugin on the host.
 pub(crate) const PLUGIN: &str = "var/lib/kubelet/device-plugins/nvidia-gpu.sock";
-/// Identity of the driver that is loaded.
+/// Digest of the loaded driver.
 pub(crate) const LOADED: &str = "run/nvidia/driver/loaded";
-/// Variable with the identity of the driver in a pod.
+/// Environment variable with the digest of a pod's driver.
 pub(crate) const DIGEST: &str = "DRIVER_CONFIG_DIGEST";
-/// The host's own driver, if it has one.
+/// A preinstalled driver on the host.
 const HOST_DRIVER: &str = "usr/bin/nvidia-smi";
 
-/// How the containers of operands behave.
+/// Behaviour of operand containers.
 pub fn rules(pace: Pace) -> Vec<(Match, Behaviour)> {
     let body = |container: &str, body: Body| {
         (Match::container(container), Behaviour { body: Some(body), ..Behaviour::default() })
     };
-    // As its probe has it: it is ready when it says so.
+    // Readiness as set by the body.
     let probed = |container: &str, body: Body| {
         (Match::container(container), Behaviour { body: Some(body), ready: Some(false), ..Behaviour::default() })
     };
@@ -45,8 +45,11 @@ pub fn rules(pace: Pace) -> Vec<(Match, Behaviour)> {
     ]
 }
 
-/// Drivers that do not load, by node and image: a rule to add to the others.
-pub fn bad_drivers(pace: Pace, bad: impl Fn(&str, &str) -> bool + Clone + Send + Sync + 'static) -> (Match, Behaviour) {
+/// Drivers that fail to load, by node and image: an additional rule.
+pub fn failing_drivers(
+    pace: Pace,
+    bad: impl Fn(&str, &str) -> bool + Clone + Send + Sync + 'static,
+) -> (Match, Behaviour) {
     let body = Body::new(move |cx: ContainerContext| {
         let bad = bad.clone();
         async move {
@@ -62,7 +65,7 @@ pub fn bad_drivers(pace: Pace, bad: impl Fn(&str, &str) -> bool + Clone + Send +
     (Match::container("nvidia-driver-ctr"), behaviour)
 }
 
-/// What a machine has forgotten after a reboot: which driver was loaded, and what was found out about it.
+/// Clears what does not survive a reboot: the loaded driver and its validation files.
 pub fn reboot(host: &Directory) {
     for path in [LOADED, TOOLKIT, PLUGIN, VALIDATIONS] {
         host.remove(path);
@@ -73,7 +76,7 @@ pub(crate) fn file(name: &str) -> String {
     format!("{VALIDATIONS}/{name}")
 }
 
-/// Who wrote a file that has one writer at a time: a pod may still end when the next has begun.
+/// Writer of a file with one writer at a time: a terminating pod may overlap with its successor.
 pub(crate) fn owner(cx: &ContainerContext) -> String {
     cx.pod.metadata.uid.clone().unwrap_or_default()
 }
@@ -82,7 +85,7 @@ fn owns(cx: &ContainerContext, path: &str) -> bool {
     cx.node.host().read(path).is_some_and(|content| content == owner(cx))
 }
 
-/// Unloads another driver: whoever uses it has to be away for a moment.
+/// Unloads an outdated driver after its clients were paused.
 pub(crate) async fn driver_manager(cx: ContainerContext) -> ExitCode {
     let host = cx.node.host().clone();
     let Some(loaded) = host.read(LOADED) else { return ExitCode::SUCCESS };
@@ -101,7 +104,7 @@ pub(crate) async fn driver_manager(cx: ContainerContext) -> ExitCode {
     for file in [TOOLKIT, PLUGIN] {
         host.wait_until_gone(file).await;
     }
-    // A validator that had not come to its end leaves its proofs behind.
+    // A validator that did not terminate cleanly leaves its validation files behind.
     host.remove(&file(validation::DRIVER));
     host.remove(LOADED);
     match cx.node.set_labels(&label("true")).await {
@@ -110,18 +113,18 @@ pub(crate) async fn driver_manager(cx: ContainerContext) -> ExitCode {
     }
 }
 
-/// Loads the driver. It stays loaded when its pod goes.
+/// Loads the driver. It remains loaded after its pod is deleted.
 async fn driver(cx: ContainerContext, pace: Pace) {
     cx.set_ready(false);
     tokio::time::sleep(pace.driver).await;
     driver_loaded(cx).await;
 }
 
-/// Says that the driver is loaded, for as long as its container runs.
+/// Maintains the driver's validation file while its container runs.
 pub(crate) async fn driver_loaded(cx: ContainerContext) {
     let host = cx.node.host().clone();
-    let said = |name: &str| format!("{name}: {}\n", cx.var(name).unwrap_or("false"));
-    let features = ["GDRCOPY_ENABLED", "GDS_ENABLED", "GPU_DIRECT_RDMA_ENABLED"].map(said).concat();
+    let flag = |name: &str| format!("{name}: {}\n", cx.var(name).unwrap_or("false"));
+    let features = ["GDRCOPY_ENABLED", "GDS_ENABLED", "GPU_DIRECT_RDMA_ENABLED"].map(flag).concat();
     host.write(LOADED, cx.var(DIGEST).unwrap_or_default().to_owned());
     host.write(&file(validation::DRIVER_CONTAINER), features);
     cx.set_ready(true);
@@ -129,7 +132,7 @@ pub(crate) async fn driver_loaded(cx: ContainerContext) {
     host.remove(&file(validation::DRIVER_CONTAINER));
 }
 
-/// Looks for the host's own driver first, then waits for ours.
+/// Checks for a preinstalled driver first, then waits for the driver container.
 async fn driver_validation(cx: ContainerContext, pace: Pace) {
     let host = cx.node.host();
     let own = host.read(HOST_DRIVER).is_some();
@@ -196,7 +199,7 @@ async fn offer(cx: &ContainerContext) -> Result<(), ExitCode> {
     Ok(())
 }
 
-/// The kubelet keeps to whoever registered last: one that goes after that changes nothing.
+/// The kubelet uses the plugin that registered last: an older one that stops later changes nothing.
 pub(crate) async fn withdraw(cx: &ContainerContext) -> ExitCode {
     if !owns(cx, PLUGIN) {
         return ExitCode::SUCCESS;
@@ -208,8 +211,7 @@ pub(crate) async fn withdraw(cx: &ContainerContext) -> ExitCode {
     }
 }
 
-/// Several roles in one container, each while its own label of the node is true. Only the device plugin does anything
-/// that others see.
+/// Several roles in one container, each enabled by its node label. Only the device plugin has visible effects.
 async fn node_agent(cx: ContainerContext) -> ExitCode {
     let roles = cx.args.iter().skip_while(|word| *word != "--roles").nth(1);
     if !roles.is_some_and(|roles| roles.split(',').any(|role| role == capstan_node::DEVICE_PLUGIN.name)) {
@@ -234,7 +236,7 @@ async fn node_agent(cx: ContainerContext) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Whether it came to pass before the container was told to end.
+/// Whether a future completed before the container was stopped.
 async fn unless_stopped(cx: &ContainerContext, comes: impl Future<Output = ()>) -> bool {
     tokio::select! {
         biased;
@@ -250,7 +252,7 @@ async fn plugin_validation(cx: ContainerContext, pace: Pace) {
     host.write(&file(validation::PLUGIN), "");
 }
 
-/// What it found no longer holds when it goes.
+/// Removes its validation files when it stops.
 async fn validator(cx: ContainerContext) {
     cx.stopped().await;
     for name in [validation::DRIVER, validation::TOOLKIT, validation::CUDA, validation::PLUGIN] {

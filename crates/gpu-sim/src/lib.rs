@@ -1,10 +1,10 @@
-//! GPU nodes that are virtual.
+//! Virtual GPU nodes.
 //!
-//! [`Machines`] gives nodes fake hardware, files on disk and a kubelet for device plugins: containers of the operator's
-//! own image run the code that is shipped (`capstan_agent`) on it. [`rules`] imitates all operands instead, for fleets of
-//! hundreds and thousands. In both, containers wait for each other as on a real node: through the files under
-//! `/run/nvidia/validations`. A driver takes a while, the validator looks for it, the toolkit waits for the validator,
-//! the device plugin for the toolkit, and only then the node offers GPUs.
+//! [`Machines`] gives nodes fake hardware, files on disk and a device manager: containers of the operator's own image
+//! run the shipped code (`capstan_agent`) on it. [`rules`] imitates all operands instead, for fleets of hundreds and
+//! thousands. In both, containers wait for each other as on a real node: through the files under
+//! `/run/nvidia/validations`. The validator waits for the driver, the toolkit for the validator, the device plugin for
+//! the toolkit, and only then the node has allocatable GPUs.
 //!
 //! ```
 //! use capstan_gpu_sim::{Pace, gpu_node, rules};
@@ -32,25 +32,25 @@ use std::time::Duration;
 use capstan_node::labels;
 use capstan_sim::NodeTemplate;
 
-pub use imitation::{bad_drivers, reboot, rules};
+pub use imitation::{failing_drivers, reboot, rules};
 pub use machine::Machine;
 pub use machines::Machines;
 
-/// Label with the number of GPUs that the hardware of a virtual node has.
+/// Label with the number of physical GPUs of a virtual node.
 pub const HARDWARE: &str = "sim.capstan.dev/gpus";
-/// Label with the model of those GPUs, such as `L40s`; without it they are H200.
+/// Label with the GPU model, such as `L40s`; H200 by default.
 pub const MODEL: &str = "sim.capstan.dev/gpu-model";
-/// Kernel of virtual nodes with GPUs.
+/// Kernel version of virtual GPU nodes.
 const KERNEL: &str = "6.8.0-45-generic";
 
-/// How long things take.
+/// Durations of operations.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// To build and load a driver.
+    /// Build and load of a driver.
     pub driver: Duration,
-    /// To set up a container runtime.
+    /// Container runtime setup.
     pub toolkit: Duration,
-    /// To run one check.
+    /// One validator check.
     pub check: Duration,
 }
 
@@ -64,13 +64,13 @@ impl Default for Pace {
     }
 }
 
-/// A node with GPUs, as Node Feature Discovery and GPU feature discovery label it. It offers them only when a device
-/// plugin runs.
+/// A GPU node as labelled by Node Feature Discovery and GPU feature discovery. Its GPUs become allocatable when a
+/// device plugin runs.
 pub fn gpu_node(name: &str, gpus: u16) -> NodeTemplate {
     bare_node(name, gpus).label(labels::GPU_PRODUCT, "NVIDIA-H200")
 }
 
-/// The same without what GPU feature discovery finds out: for nodes on which it runs.
+/// The same without the labels of GPU feature discovery: for nodes on which it runs.
 pub fn bare_node(name: &str, gpus: u16) -> NodeTemplate {
     let gpus = gpus.to_string();
     let labels = [

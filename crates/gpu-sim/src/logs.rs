@@ -1,4 +1,4 @@
-//! What a role says, in the log of its container: events of its code become lines.
+//! Container logs of roles: tracing events become lines.
 
 use std::io::{self, Write};
 
@@ -7,10 +7,10 @@ use tracing::Dispatch;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Where code that runs for a container tells its events.
+/// A tracing subscriber that writes to the log of a container.
 pub(crate) fn subscriber(log: LogSink) -> Dispatch {
     let lines = tracing_subscriber::fmt().with_max_level(LevelFilter::INFO).with_writer(Lines(log));
-    // The log has the times of the cluster.
+    // The log has the timestamps of the cluster.
     Dispatch::new(lines.without_time().with_target(false).with_ansi(false).finish())
 }
 
@@ -24,7 +24,7 @@ impl<'a> MakeWriter<'a> for Lines {
     }
 }
 
-/// One event, which is written when it is complete.
+/// One event, written when it is complete.
 struct Line {
     log: LogSink,
     text: Vec<u8>,

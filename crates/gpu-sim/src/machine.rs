@@ -1,6 +1,6 @@
-//! The machine behind a virtual node: fake GPUs, and the files that its kernel and its driver show below a directory.
+//! Machine of a virtual node: fake GPUs, and the files of its kernel and driver below a directory.
 //!
-//! Device nodes and libraries are plain files; whoever opens a driver gets the fake where a library of a loaded driver is.
+//! Device nodes and libraries are plain files; opening the library of a loaded driver gives the fake.
 
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -16,18 +16,18 @@ use k8s_openapi::api::core::v1::Node;
 
 use crate::{HARDWARE, MODEL};
 
-/// Where a driver of a container keeps its files, below the root of the host.
+/// Root of a containerized driver, below the host root.
 const DRIVER_ROOT: &str = "run/nvidia/driver";
-/// Libraries, below the root of a driver.
+/// Library directory, below the driver root.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
-/// Libraries that a driver has at least, and the number by which programs know them.
+/// Minimum set of driver libraries, with their soname versions.
 const SONAMES: [(&str, u32); 4] =
     [("libnvidia-ml", 1), ("libcuda", 1), ("libnvidia-ptxjitcompiler", 1), ("libnvidia-nvvm", 4)];
 const PROGRAMS: [&str; 3] = ["nvidia-smi", "nvidia-persistenced", "nvidia-cuda-mps-control"];
-/// Modules of the driver, in the order in which they are unloaded.
+/// Kernel modules of the driver, in unload order.
 const MODULES: [&str; 2] = ["nvidia_uvm", "nvidia"];
 
-/// The machine of one node. What is on disk and the GPUs outlive its reboots.
+/// The machine of one node. Its disk and GPUs survive reboots.
 pub struct Machine {
     root: PathBuf,
     gpus: Arc<Fake>,
@@ -51,12 +51,12 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Its GPUs: to break and mend them.
+    /// Its GPUs: to inject and clear faults.
     pub fn gpus(&self) -> &Arc<Fake> {
         &self.gpus
     }
 
-    /// UUIDs of those that answer.
+    /// UUIDs of the GPUs that respond.
     pub fn uuids(&self) -> Vec<String> {
         let found = self.gpus.inventory().map(|inventory| inventory.gpus).unwrap_or_default();
         found.into_iter().map(|gpu| gpu.uuid).collect()
@@ -66,7 +66,7 @@ impl Machine {
         self.gpus.inventory().map_err(io::Error::other)
     }
 
-    /// Loads a driver, as a driver container does: of this version, or of the one that was recorded.
+    /// Loads a driver, as a driver container does: of this version, or of the recorded one.
     pub(crate) fn load(&self, version: Option<&str>) -> io::Result<()> {
         if let Some(version) = version {
             self.gpus.edit(|recording| recording.inventory.driver = version.to_owned());
@@ -77,13 +77,13 @@ impl Machine {
         self.install(&self.root.join(DRIVER_ROOT), &inventory.driver)
     }
 
-    /// Gives GPUs a PCI configuration without capabilities: no hypervisor has made them.
+    /// Writes a PCI config space without capabilities: the GPUs are not virtual.
     fn configure(&self, inventory: &Inventory) -> io::Result<()> {
         let file = |gpu: &Gpu| self.root.join(format!("sys/bus/pci/devices/{}/config", gpu.pci));
         inventory.gpus.iter().try_for_each(|gpu| std::fs::write(file(gpu), [0; 256]))
     }
 
-    /// Unloads it: its modules, device nodes and files are gone.
+    /// Unloads the driver: removes its modules, device nodes and files.
     pub(crate) fn unload(&self) -> io::Result<()> {
         let kernel = Root::new(&self.root).kernel();
         let loaded = kernel.loaded().map_err(io::Error::other)?;
@@ -98,7 +98,7 @@ impl Machine {
         ["proc/driver", "proc/devices", DRIVER_ROOT].iter().try_for_each(|path| remove(&self.root.join(path)))
     }
 
-    /// Puts the files of a driver below a root: stand-ins for libraries and programs, and its device nodes.
+    /// Installs the files of a driver below a root: placeholders for libraries and programs, and its device nodes.
     fn install(&self, root: &Path, version: &str) -> io::Result<()> {
         let (libraries, programs, dev) = (root.join(LIBRARIES), root.join("usr/bin"), root.join("dev"));
         for dir in [&libraries, &programs, &dev] {
@@ -120,7 +120,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Gives a container the driver that is loaded, as a container runtime with the toolkit does.
+    /// Injects the loaded driver into a container, as a container runtime with the toolkit does.
     pub(crate) fn inject(&self, container: &Path) -> io::Result<()> {
         let inventory = self.inventory()?;
         match self.root.join(DRIVER_ROOT).exists() {
@@ -129,7 +129,7 @@ impl Machine {
         }
     }
 
-    /// Opens the driver below some roots: there is one where its library is, if it is loaded.
+    /// Opens the driver below some roots: it exists where its library is, if it is loaded.
     pub(crate) fn open(&self, roots: &Roots) -> Result<Arc<dyn Hardware>> {
         roots.nvml()?;
         match self.root.join("proc/driver/nvidia/version").exists() {
@@ -139,7 +139,7 @@ impl Machine {
     }
 }
 
-/// What the GPUs say of a node that has so many of a model: each with a UUID of its own in the cluster.
+/// The NVML recording of a node with its number of GPUs of its model, with UUIDs unique in the cluster.
 fn recording(object: &Node) -> Recording {
     let label = |key: &str| object.metadata.labels.as_ref()?.get(key).cloned();
     let count = label(HARDWARE).and_then(|count| count.parse().ok()).unwrap_or(1);
@@ -150,7 +150,7 @@ fn recording(object: &Node) -> Recording {
     let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     let text = serde_json::to_string(&recording).expect("a recording is plain data");
     let own = text.replace("-0000-4000-8000-", &format!("-{:04x}-4{:03x}-8000-", hash >> 16, hash & 0xfff));
-    serde_json::from_str(&own).expect("it was a recording before")
+    serde_json::from_str(&own).expect("a serialized recording parses")
 }
 
 fn remove(path: &Path) -> io::Result<()> {
@@ -161,7 +161,7 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes a link, in place of one that is there.
+/// Creates a symlink, replacing an existing one.
 fn link(target: &str, place: &Path) -> io::Result<()> {
     remove(place)?;
     symlink(target, place)

@@ -1,4 +1,4 @@
-//! The machines of a cluster, and what runs on them: the rules of containers, and the service beside them.
+//! Machines of a cluster: the behaviour of their containers, and their host service.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,13 +12,13 @@ use crate::faults::Fault;
 use crate::machine::Machine;
 use crate::{Pace, device_plugins, imitation, node_features, role};
 
-/// Machines for virtual nodes. Their files are in a temporary directory, which goes when this is dropped.
+/// Machines of virtual nodes. Their files are in a temporary directory, which is removed on drop.
 pub struct Machines {
     shared: Arc<Shared>,
     _directory: tempfile::TempDir,
 }
 
-/// What containers and services share.
+/// State shared by containers and services.
 pub(crate) struct Shared {
     directory: PathBuf,
     faults: Vec<Fault>,
@@ -27,15 +27,15 @@ pub(crate) struct Shared {
 }
 
 impl Machines {
-    /// None yet: a node gets its machine when it joins.
+    /// No machines yet: a node gets its machine when it joins.
     pub fn new() -> io::Result<Self> {
         Self::with_faults(Vec::new())
     }
 
-    /// The same with machines that show these faults, as far as hardware does.
+    /// The same with hardware faults injected.
     pub fn with_faults(faults: Vec<Fault>) -> io::Result<Self> {
-        // Sockets have short paths: nothing here is longer than it has to be. And nodes have thousands of small files, some
-        // of which are synced: memory is the place for them.
+        // Unix socket paths are short, so the directory name is too. Nodes have thousands of small files, some of which
+        // are synced: they belong in memory.
         let mut builder = tempfile::Builder::new();
         builder.prefix("capstan-");
         let directory = builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir())?;
@@ -44,8 +44,8 @@ impl Machines {
         Ok(Self { shared: Arc::new(shared), _directory: directory })
     }
 
-    /// Lets nodes run on machines: their files are on disk, and containers of this image run what is in it. Drivers,
-    /// toolkits and images of others are imitated.
+    /// Runs nodes on machines: their files are on disk, and containers of this image run its code. Drivers, toolkits
+    /// and third-party images are imitated.
     pub fn run(&self, settings: Settings, image: &str, pace: Pace) -> Settings {
         let shared = self.shared.clone();
         let service = HostService::new(move |node| serve(shared.clone(), node));
@@ -55,7 +55,7 @@ impl Machines {
         Settings { rules, hosts: Some(self.shared.directory.join("n")), service: Some(service), ..settings }
     }
 
-    /// The machine of a node that has joined: to break and mend its GPUs.
+    /// The machine of a node that has joined: to inject and clear GPU faults.
     pub fn get(&self, node: &str) -> Option<Arc<Machine>> {
         self.shared.machines.lock().unwrap_or_else(PoisonError::into_inner).get(node).cloned()
     }
@@ -103,7 +103,7 @@ fn failed(cx: &ContainerContext, error: &io::Error) -> ExitCode {
 }
 
 impl Shared {
-    /// The machine of a node, which is built when somebody first asks.
+    /// The machine of a node, built on first use.
     pub(crate) fn of(&self, node: &NodeHandle) -> io::Result<Arc<Machine>> {
         let mut machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(machine) = machines.get(node.name()) {
@@ -112,23 +112,23 @@ impl Shared {
         let missing = || io::Error::other("its node is unknown");
         let (root, object) = node.host().path().zip(node.object()).ok_or_else(missing)?;
         let machine = Arc::new(Machine::build(root, &object)?);
-        self.faults_of(node.name()).for_each(|fault| fault.afflict(&machine));
+        self.faults_of(node.name()).for_each(|fault| fault.inject_before_start(&machine));
         machines.insert(node.name().to_owned(), machine.clone());
         Ok(machine)
     }
 
     fn faults_of<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a Fault> {
-        self.faults.iter().filter(move |fault| fault.concerns(node))
+        self.faults.iter().filter(move |fault| fault.affects(node))
     }
 
-    /// A directory for the root of one more container.
+    /// A directory for the root of a new container.
     fn container_root(&self) -> PathBuf {
         self.directory.join(format!("r/{}", self.containers.fetch_add(1, Ordering::Relaxed)))
     }
 }
 
-/// What runs on a node beside its containers: the part of a kubelet that serves device plugins, and what Node Feature
-/// Discovery does with what others found.
+/// Host service of a node: the kubelet's device manager, and the labels that Node Feature Discovery derives from
+/// NodeFeatures.
 async fn serve(shared: Arc<Shared>, node: NodeHandle) {
     node.until(|_| true).await;
     let machine = match shared.of(&node) {
@@ -138,11 +138,13 @@ async fn serve(shared: Arc<Shared>, node: NodeHandle) {
             return;
         }
     };
-    let struck = futures::future::join_all(shared.faults_of(node.name()).map(|fault| fault.strike(&machine, &node)));
-    tokio::join!(device_plugins::serve(&node), node_features::label(&node), struck);
+    let injected = futures::future::join_all(
+        shared.faults_of(node.name()).map(|fault| fault.inject_when_allocatable(&machine, &node)),
+    );
+    tokio::join!(device_plugins::serve(&node), node_features::label(&node), injected);
 }
 
-/// Loads the driver that the image names. It stays loaded when its pod goes.
+/// Loads the driver that the image names. It remains loaded after its pod is deleted.
 async fn driver(cx: ContainerContext, machine: Arc<Machine>, pace: Pace) -> ExitCode {
     cx.set_ready(false);
     tokio::time::sleep(pace.driver).await;
@@ -154,7 +156,7 @@ async fn driver(cx: ContainerContext, machine: Arc<Machine>, pace: Pace) -> Exit
     ExitCode::SUCCESS
 }
 
-/// Unloads another driver.
+/// Unloads an outdated driver.
 async fn manager(cx: ContainerContext, machine: Arc<Machine>) -> ExitCode {
     let host = cx.node.host().clone();
     let code = imitation::driver_manager(cx).await;
@@ -164,7 +166,7 @@ async fn manager(cx: ContainerContext, machine: Arc<Machine>) -> ExitCode {
     code
 }
 
-/// The version of a driver in the tag of its image: `580.95.05-ubuntu24.04`.
+/// The driver version in an image tag: `580.95.05-ubuntu24.04`.
 fn version(image: &str) -> Option<&str> {
     let (_, tag) = image.rsplit_once(':')?;
     let version = tag.split('-').next()?;

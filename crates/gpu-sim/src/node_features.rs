@@ -1,4 +1,4 @@
-//! What Node Feature Discovery does with what others found on a node: NodeFeature objects become labels.
+//! Node Feature Discovery: turns NodeFeature objects into node labels.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-/// Says which node a NodeFeature is about.
+/// Label of a NodeFeature with its node.
 const NODE_NAME: &str = "nfd.node.kubernetes.io/node-name";
-/// Annotation of a node with the names of labels that are taken away with their NodeFeatures.
+/// Annotation of a node with the labels that are removed with their NodeFeatures.
 const OURS: &str = "nfd.node.kubernetes.io/feature-labels";
 
-/// Labels a node as its NodeFeatures say. Where the kind is not served it waits.
+/// Labels a node from its NodeFeatures. Waits while the kind is not served.
 pub(crate) async fn label(node: &NodeHandle) {
     let user = UserInfo::new("system:serviceaccount:node-feature-discovery:nfd-master", &["system:masters"]);
     let client = node.client_of(user, "default");
@@ -53,13 +53,13 @@ pub(crate) async fn label(node: &NodeHandle) {
     }
 }
 
-/// What has to change on a node, as a merge patch.
+/// The change of a node, as a merge patch.
 fn change(node: &Node, wanted: &BTreeMap<&String, &String>) -> Option<Value> {
     let before = node.annotations().get(OURS).map(String::as_str).unwrap_or_default();
     let names: Vec<&str> = wanted.keys().map(|name| name.as_str()).collect();
     let names = names.join(",");
-    let gone = before.split(',').filter(|name| !name.is_empty() && !wanted.contains_key(&(*name).to_owned()));
-    let mut labels: BTreeMap<String, Value> = gone.map(|name| (name.to_owned(), Value::Null)).collect();
+    let removed = before.split(',').filter(|name| !name.is_empty() && !wanted.contains_key(&(*name).to_owned()));
+    let mut labels: BTreeMap<String, Value> = removed.map(|name| (name.to_owned(), Value::Null)).collect();
     let differs = |(name, value): &(&&String, &&String)| node.labels().get(**name) != Some(**value);
     labels.extend(wanted.iter().filter(differs).map(|(name, value)| ((*name).clone(), json!(value))));
     let changed = !labels.is_empty() || before != names;
@@ -80,7 +80,7 @@ mod tests {
         let new = change(&node(json!({"mine": "x"}), ""), &wanted).unwrap();
         assert_eq!(new["metadata"]["labels"], json!({"a": "1"}));
         assert_eq!(change(&node(json!({"a": "1"}), "a"), &wanted), None);
-        let gone = change(&node(json!({"a": "1", "b": "2"}), "a,b"), &wanted).unwrap();
-        assert_eq!(gone["metadata"], json!({"labels": {"b": null}, "annotations": {OURS: "a"}}));
+        let removed = change(&node(json!({"a": "1", "b": "2"}), "a,b"), &wanted).unwrap();
+        assert_eq!(removed["metadata"], json!({"labels": {"b": null}, "annotations": {OURS: "a"}}));
     }
 }

@@ -1,5 +1,5 @@
-//! Containers of the operator's own image: their command runs in this process, on the machine of their node and with the
-//! rights of their pod.
+//! Containers of the operator's own image: their command runs in this process, on the machine of their node and with
+//! their pod's RBAC permissions.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,14 +19,14 @@ use crate::imitation::TOOLKIT;
 use crate::logs;
 use crate::machine::Machine;
 
-/// How often a kubelet brings files from ConfigMaps up to date.
+/// Interval at which a kubelet updates files from ConfigMaps.
 const SYNC_INTERVAL: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// Runs the command of a container until it ends or is told to.
+/// Runs the command of a container until it exits or is stopped.
 pub(crate) async fn run(cx: ContainerContext, machine: Arc<Machine>, root: PathBuf) -> ExitCode {
     let root = ContainerRoot(root);
     let stop = CancellationToken::new();
-    // Whatever the command started ends with it, also when it is killed.
+    // Tasks of the command end with it, also when it is killed.
     let _ends = stop.clone().drop_guard();
     let command = async {
         prepare(&cx, &machine, &root.0).await?;
@@ -34,10 +34,10 @@ pub(crate) async fn run(cx: ContainerContext, machine: Arc<Machine>, root: PathB
         let process = Process { cx: &cx, machine: machine.clone(), root: root.0.clone(), stop: stop.clone() };
         tokio::select! {
             ended = process.run(&words, cx.env.clone()) => ended,
-            never = keep_files(&cx, &root.0) => never,
+            never = sync_files(&cx, &root.0) => never,
         }
     };
-    let told = async {
+    let stop_signal = async {
         cx.stopped().await;
         stop.cancel();
         std::future::pending().await
@@ -45,7 +45,7 @@ pub(crate) async fn run(cx: ContainerContext, machine: Arc<Machine>, root: PathB
     let ended = async {
         tokio::select! {
             ended = command => ended,
-            never = told => never,
+            never = stop_signal => never,
         }
     };
     match ended.with_subscriber(logs::subscriber(cx.log.clone())).await {
@@ -57,7 +57,7 @@ pub(crate) async fn run(cx: ContainerContext, machine: Arc<Machine>, root: PathB
     }
 }
 
-/// The root of a container, which goes with it.
+/// Root directory of a container, removed with it.
 struct ContainerRoot(PathBuf);
 
 impl Drop for ContainerRoot {
@@ -71,44 +71,44 @@ fn failed(what: &str) -> impl Fn(std::io::Error) -> Error {
     move |source| Error::Io { what: what.clone(), source }
 }
 
-/// Makes the file system of a container, as a runtime does: what is mounted, what the kernel shows, and the driver where
-/// the container is given GPUs.
+/// Creates the file system of a container, as a runtime does: mounts, kernel files, and the driver if the container
+/// gets GPUs.
 async fn prepare(cx: &ContainerContext, machine: &Machine, root: &Path) -> Result<()> {
-    if sees_gpus(cx) {
-        until_runtime_gives_gpus(cx).await;
+    if has_gpus(cx) {
+        wait_for_toolkit(cx).await;
     }
     let laid_out = cx.files.lay_out(root).and_then(|()| {
         let host = cx.node.host().path().unwrap_or(Path::new("/"));
-        for shown in ["proc", "sys", "dev"].iter().filter(|name| !root.join(name).exists()) {
-            std::os::unix::fs::symlink(host.join(shown), root.join(shown))?;
+        for dir in ["proc", "sys", "dev"].iter().filter(|name| !root.join(name).exists()) {
+            std::os::unix::fs::symlink(host.join(dir), root.join(dir))?;
         }
         for own in ["tmp", "etc", "run"].iter().filter(|name| !root.join(name).exists()) {
             std::fs::create_dir_all(root.join(own))?;
         }
-        if sees_gpus(cx) { machine.inject(root) } else { Ok(()) }
+        if has_gpus(cx) { machine.inject(root) } else { Ok(()) }
     });
     laid_out.map_err(failed("cannot make the file system of a container"))
 }
 
-/// Whether the runtime gives the container GPUs: through a runtime class, by name, or because it asks for one.
-fn sees_gpus(cx: &ContainerContext) -> bool {
+/// Whether the runtime injects GPUs: by runtime class, by name, or by resource request.
+fn has_gpus(cx: &ContainerContext) -> bool {
     let spec = cx.pod.spec.as_ref();
     let class = spec.and_then(|spec| spec.runtime_class_name.as_deref());
     let named = format!("nvidia.cdi.k8s.io/container.{}", cx.container);
     let annotated = cx.pod.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(&named));
     let lists = spec.iter().flat_map(|spec| spec.containers.iter().chain(spec.init_containers.iter().flatten()));
-    let asks = lists.filter(|one| one.name == cx.container).any(asks_for_gpus);
-    class.is_some_and(|class| class.starts_with("nvidia")) || annotated || asks
+    let requested = lists.filter(|one| one.name == cx.container).any(requests_gpus);
+    class.is_some_and(|class| class.starts_with("nvidia")) || annotated || requested
 }
 
-fn asks_for_gpus(container: &Container) -> bool {
+fn requests_gpus(container: &Container) -> bool {
     let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
     limits.is_some_and(|limits| limits.keys().any(|name| name.starts_with("nvidia.com/")))
 }
 
-/// A runtime without the toolkit makes no such container, and the kubelet tries again: so it waits, where a toolkit is
-/// to come.
-async fn until_runtime_gives_gpus(cx: &ContainerContext) {
+/// Waits for the toolkit, where one is deployed: without it a runtime fails to create the container, and the kubelet
+/// retries.
+async fn wait_for_toolkit(cx: &ContainerContext) {
     let deployed = |node: &Node| {
         let labels = node.metadata.labels.as_ref();
         labels.and_then(|labels| labels.get(deploy_label!("container-toolkit"))).is_some_and(|value| value == "true")
@@ -118,15 +118,15 @@ async fn until_runtime_gives_gpus(cx: &ContainerContext) {
     }
 }
 
-/// Brings files from ConfigMaps up to date, now and then.
-async fn keep_files(cx: &ContainerContext, root: &Path) -> Result<()> {
+/// Updates files from ConfigMaps at intervals.
+async fn sync_files(cx: &ContainerContext, root: &Path) -> Result<()> {
     loop {
         tokio::time::sleep(SYNC_INTERVAL).await;
         cx.files.lay_out(root).map_err(failed("cannot bring the files of a container up to date"))?;
     }
 }
 
-/// What a container runs, and what it is given.
+/// Command and context of a container.
 struct Process<'a> {
     cx: &'a ContainerContext,
     machine: Arc<Machine>,
@@ -142,10 +142,10 @@ struct After {
 }
 
 impl Process<'_> {
-    /// Runs a command of our program with these variables.
+    /// Runs a command of our program with these environment variables.
     async fn run(&self, words: &[String], mut variables: BTreeMap<String, String>) -> Result<()> {
         let mut words = words.to_vec();
-        // A command may become another one, with more variables.
+        // A command may exec another one, with more variables.
         while let [agent, name, rest @ ..] = words.as_slice()
             && (agent.as_str(), name.as_str()) == ("agent", "after")
         {
@@ -167,7 +167,7 @@ impl Process<'_> {
         }
     }
 
-    /// Several roles, each while its label of the node is true where that is wanted.
+    /// Runs several roles, each enabled by its node label if it has one.
     async fn roles(&self, names: &str, variables: &BTreeMap<String, String>) -> Result<()> {
         let parsed = names.split(',').map(|name| roles::parse(name, &[], variables));
         let settings = supervise::Settings {
@@ -193,7 +193,7 @@ impl Process<'_> {
         }
     }
 
-    /// Where the driver is, as the command line of the agent has it.
+    /// Driver roots, as the agent's command line sets them.
     fn roots(&self, variables: &BTreeMap<String, String>) -> Roots {
         let set = |name: &str| variables.get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let mounted = set("DRIVER_ROOT_CTR_PATH")

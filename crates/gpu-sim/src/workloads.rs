@@ -1,15 +1,15 @@
-//! Objects that show a fault: workloads that ask for what is not there, and settings that cannot work.
+//! Objects with faults: unsatisfiable workloads and invalid settings.
 
 use serde_json::{Map, Value, json};
 
-/// What every object here is called.
+/// Name of every object here.
 const NAME: &str = "faulty";
 
 fn meta(namespace: &str) -> Value {
     json!({"name": NAME, "namespace": namespace})
 }
 
-/// A workload with one pod that asks for devices; `more` is added to the spec of the pod.
+/// A workload with one pod that requests devices; `more` is merged into the pod spec.
 pub(crate) fn deployment(namespace: &str, more: Value, devices: &[(&str, u32)]) -> Value {
     let limits: Map<String, Value> =
         devices.iter().map(|(name, count)| ((*name).to_owned(), count.to_string().into())).collect();
@@ -34,7 +34,7 @@ fn key(namespace: &str) -> Value {
     })
 }
 
-/// A model server with a volume of its own.
+/// A model server with its own volume.
 pub(crate) fn service(namespace: &str, storage_class: Option<&str>) -> Vec<Value> {
     let mut claim = json!({"create": true, "size": "10Gi", "volumeAccessMode": "ReadWriteOnce"});
     if let Some(class) = storage_class {
@@ -51,7 +51,7 @@ pub(crate) fn service(namespace: &str, storage_class: Option<&str>) -> Vec<Value
     vec![key(namespace), service]
 }
 
-/// A model that is wanted in a form that its image does not have.
+/// A model cache with a profile that its image does not have.
 pub(crate) fn cache(namespace: &str) -> Vec<Value> {
     let cache = json!({
         "apiVersion": "apps.nvidia.com/v1alpha1", "kind": "NIMCache", "metadata": meta(namespace),
@@ -66,7 +66,7 @@ pub(crate) fn cache(namespace: &str) -> Vec<Value> {
     vec![key(namespace), cache]
 }
 
-/// A quota without GPUs.
+/// A ResourceQuota without GPUs.
 pub(crate) fn quota(namespace: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta(namespace),
@@ -82,7 +82,7 @@ pub(crate) fn functions(namespace: &str, selector: Value) -> Value {
     })
 }
 
-/// What a node says about virtual functions, of which its firmware allows half.
+/// The state of a node whose firmware allows half of the requested virtual functions.
 pub(crate) fn function_state(namespace: &str, node: &str) -> Value {
     let groups = json!([{"policyName": NAME, "resourceName": "rails", "vfRange": "0-15"}]);
     json!({
@@ -96,7 +96,7 @@ pub(crate) fn function_state(namespace: &str, node: &str) -> Value {
     })
 }
 
-/// What feature discovery has seen on the bus of a node: eight GPUs.
+/// A NodeFeature with eight GPUs on the PCI bus.
 pub(crate) fn features(namespace: &str, node: &str) -> Value {
     let gpu = json!({"attributes": {"vendor": "10de", "class": "0302", "device": "2335"}});
     json!({
@@ -106,7 +106,7 @@ pub(crate) fn features(namespace: &str, node: &str) -> Value {
     })
 }
 
-/// A webhook whose server is gone.
+/// A webhook without a server.
 pub(crate) fn webhook(namespace: &str) -> Vec<Value> {
     let service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": meta(namespace),

@@ -1,4 +1,4 @@
-//! Why a cluster or a file could not be inspected.
+//! Errors of inspections.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,15 +6,15 @@ use std::path::PathBuf;
 /// Why a cluster or a file could not be inspected.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The API server does not answer.
+    /// The API server does not respond.
     #[error("the cluster does not answer: {0}")]
     Unreachable(String),
     /// Objects of a kind cannot be listed.
     #[error("cannot list {kind}: {why}")]
     List {
-        /// As in `DaemonSet.apps`.
+        /// Kind and group: `DaemonSet.apps`.
         kind: String,
-        /// What the client says.
+        /// The client's error.
         why: String,
     },
     /// A file cannot be read.
@@ -22,7 +22,7 @@ pub enum Error {
     Read {
         /// The file.
         file: PathBuf,
-        /// What the system says.
+        /// The I/O error.
         source: io::Error,
     },
     /// A file cannot be written.
@@ -30,23 +30,23 @@ pub enum Error {
     Write {
         /// The file.
         file: PathBuf,
-        /// What the system says.
+        /// The I/O error.
         source: io::Error,
     },
-    /// A file that looks like an archive holds no snapshot.
+    /// An archive without a snapshot.
     #[error("{} is no archive of capstan gather", file.display())]
     NoArchive {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The I/O error.
         source: io::Error,
     },
-    /// A file is no snapshot.
+    /// A file that is not a snapshot.
     #[error("{} is no snapshot of a cluster: {why}; make one with capstan gather", file.display())]
     NoSnapshot {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The parse error.
         why: String,
     },
     /// A snapshot cannot be written as JSON.
@@ -55,15 +55,15 @@ pub enum Error {
     /// An object cannot be written as YAML.
     #[error("cannot write an object as YAML: {0}")]
     Yaml(String),
-    /// An archive would be larger than it may be, whatever is left out.
+    /// The archive would exceed its size limit, whatever is left out.
     #[error("the objects alone are {size}: give more with --max-size")]
     TooLarge {
-        /// How large the smallest archive is.
+        /// Size of the smallest archive.
         size: crate::gather::Size,
     },
 }
 
-/// The deepest cause of an error: what a client wraps around it tells no more.
+/// The innermost source of an error: the wrapping errors of a client add nothing.
 pub(crate) fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {

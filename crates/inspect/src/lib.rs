@@ -1,4 +1,4 @@
-//! What a cluster looks like and what is wrong with it: for the command line, and for whoever else shows it.
+//! Inspection of clusters: status, diagnosis, versions and support archives.
 //!
 //! Everything works on a [`Snapshot`], read from a cluster, watched, or loaded from a file. [`status`], [`doctor`],
 //! [`versions`] and [`gather`] are pure functions over it that return data, with a rendering as text beside it. What a
@@ -19,5 +19,5 @@ pub use error::Error;
 pub use paint::Paint;
 pub use snapshot::Snapshot;
 
-/// A result whose error says why a cluster or a file could not be inspected.
+/// A result with the error of an inspection.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,11 +1,11 @@
-//! Colours of text that people read on a terminal, or none.
+//! Terminal colours.
 
 /// Colours, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Paint {
-    /// Text as it is.
+    /// Plain text.
     Plain,
-    /// Escape sequences of terminals (ANSI).
+    /// ANSI escape sequences.
     Ansi,
 }
 
@@ -27,17 +27,17 @@ impl Paint {
         self.with("2", text)
     }
 
-    /// Something wrong, or gone.
+    /// Failed, or deleted.
     pub fn red(self, text: &str) -> String {
         self.with("31", text)
     }
 
-    /// Something as it should be, or new.
+    /// Healthy, or created.
     pub fn green(self, text: &str) -> String {
         self.with("32", text)
     }
 
-    /// Something to look at, or changed.
+    /// A warning, or changed.
     pub fn yellow(self, text: &str) -> String {
         self.with("33", text)
     }

@@ -1,19 +1,19 @@
-//! The products that can be inspected, each in one entry of [`PRODUCTS`]: its custom resources, rules of the doctor, a
-//! section of the status and a table of versions.
+//! Products that can be inspected, each in one entry of [`PRODUCTS`]: its custom resources, doctor rules, status
+//! section and version table.
 
 use crate::doctor::index::Pod;
 use crate::doctor::{self, Rule};
 use crate::{status, versions};
 
-/// What a product contributes.
+/// Contributions of a product.
 pub(crate) struct Product {
     /// Custom resources that users write.
     pub(crate) kinds: &'static [Kind],
-    /// Rules of the doctor.
+    /// Doctor rules.
     pub(crate) rules: &'static [Rule],
-    /// A section of the status.
+    /// Status section.
     pub(crate) status: Option<status::Section>,
-    /// A table of versions.
+    /// Version table.
     pub(crate) versions: Option<versions::Table>,
 }
 
@@ -22,16 +22,16 @@ pub(crate) struct Kind {
     pub(crate) group: &'static str,
     pub(crate) kind: &'static str,
     pub(crate) affects: Affects,
-    /// Whether a pod works for an object of that name in its namespace.
+    /// Whether a pod serves an object of that name in its namespace.
     pub(crate) is_served_by: fn(&str, &Pod<'_>) -> bool,
 }
 
-/// What stops working when a custom resource is wrong.
+/// What an invalid custom resource affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Affects {
-    /// Nodes, and so everything that runs on them.
+    /// Nodes, and so all pods on them.
     Nodes,
-    /// Only what it describes itself.
+    /// Only its own workload.
     Itself,
 }
 
@@ -43,7 +43,7 @@ const NIM: &[Kind] = &[
     nim_kind("NIMBuild", serves_model),
 ];
 
-/// All products, in the order in which a status shows them.
+/// All products, in the order of the status.
 pub(crate) const PRODUCTS: &[Product] = &[
     Product { kinds: &[], rules: doctor::cluster::RULES, status: None, versions: None },
     Product {
@@ -69,12 +69,12 @@ const fn nim_kind(kind: &'static str, is_served_by: fn(&str, &Pod<'_>) -> bool) 
     Kind { group: "apps.nvidia.com", kind, affects: Affects::Itself, is_served_by }
 }
 
-/// Operands of nodes belong to their node, not to who asked for them.
+/// Operands of nodes belong to their node, not to a custom resource.
 fn serves_nothing(_: &str, _: &Pod<'_>) -> bool {
     false
 }
 
-/// Model servers carry the name as a label; downloads are Jobs and pods named after what they are for.
+/// Model servers have the name as a label; downloads are Jobs and pods named after their resource.
 fn serves_model(name: &str, pod: &Pod<'_>) -> bool {
     pod.label("app") == name || pod.job() == Some(&format!("{name}-job")) || pod.name == format!("{name}-pod")
 }

@@ -1,4 +1,4 @@
-//! A cluster inside a test: a Deployment rolls out, and a day passes in a moment.
+//! A cluster inside a test: a Deployment rolls out, then a day of virtual time passes at once.
 //!
 //! `cargo run -p capstan-sim --example in_a_test`
 
@@ -34,7 +34,7 @@ async fn story() -> Result<(), Box<dyn std::error::Error>> {
     });
     deployments.patch("web", &PatchParams::apply("example"), &Patch::Apply(wanted)).await?;
 
-    // Virtual time: controllers, scheduler and kubelets work while we sleep.
+    // Virtual time: controllers, scheduler and kubelets run while this task sleeps.
     tokio::time::sleep(Duration::from_secs(24 * 3600)).await;
     let status = deployments.get("web").await?.status.unwrap_or_default();
     println!("{} of 3 replicas are ready a day later", status.ready_replicas.unwrap_or(0));

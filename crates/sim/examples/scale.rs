@@ -1,8 +1,9 @@
-//! How large a cluster can be: nodes and pods until all are ready, what it costs, and how soon a watcher hears of changes.
+//! Scale test: time, CPU and memory until all nodes and pods are ready, and the latency of watch events.
 //!
 //!     cargo run --release -p capstan-sim --example scale -- [--nodes 5000] [--pods 75000] [--how mixed|pods|deployments|daemonsets] [--events]
 //!
-//! It fails if the limits that the project promises at the full size do not hold: it prints them beside what it saw.
+//! Fails if a limit that the project promises for the full size is exceeded; prints each limit beside the measured
+//! value.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,9 +19,9 @@ use serde_json::json;
 
 /// Pods of one deployment.
 const REPLICAS: usize = 500;
-/// How often the watcher's delay is measured.
+/// Interval between two measurements of the watch latency.
 const PROBE: Duration = Duration::from_millis(10);
-/// How long it is measured after all pods are ready.
+/// How long latency is measured after all pods are ready.
 const STEADY: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
@@ -104,7 +105,7 @@ async fn run(options: Options) -> Result<(), Error> {
     println!("memory now           {:8} MiB", memory("VmRSS:") >> 10);
     println!();
     let late = |delays: &[Duration]| percentile(delays, 99.0).as_secs_f64() * 1e3;
-    // On a machine that others use as well, the processor's seconds on two cores say what elapsed seconds cannot.
+    // On a shared machine, CPU seconds on two cores are comparable where wall-clock seconds are not.
     let kept = [
         within("small cluster ready", small.as_secs_f64() * 1e3, 300.0, "ms"),
         within("all pods ready", elapsed.as_secs_f64(), 180.0, "s"),
@@ -122,7 +123,7 @@ fn within(name: &str, value: f64, limit: f64, unit: &str) -> bool {
     kept
 }
 
-/// How long a cluster of three nodes, with TLS, takes until a client sees the nodes ready.
+/// Time until a client sees three nodes ready in a new cluster with TLS.
 async fn time_to_ready() -> Result<Duration, Error> {
     let start = Instant::now();
     let cluster = Cluster::builder().nodes(3).listen(Listen::default()).start().await?;
@@ -133,10 +134,10 @@ async fn time_to_ready() -> Result<Duration, Error> {
     Ok(start.elapsed())
 }
 
-/// What this process has used of the processor, in seconds: the kernel counts hundredths.
+/// CPU time of this process in seconds; the kernel counts in hundredths.
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name of the program, in parentheses, may hold anything.
+    // The program name, in parentheses, may contain any character.
     let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields).split(' ');
     fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
 }
@@ -167,7 +168,7 @@ async fn wait_for_nodes(cluster: &Cluster, count: usize) {
     }
 }
 
-/// Counts pods that are ready.
+/// Counts ready pods.
 fn count_ready(cluster: &Cluster) -> Arc<AtomicUsize> {
     fn is_ready(pod: &capstan_sim::Pod) -> bool {
         let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
@@ -186,7 +187,7 @@ fn count_ready(cluster: &Cluster) -> Arc<AtomicUsize> {
     ready
 }
 
-/// Follows all pods as a client does, and measures the time from the start of a write to its arrival.
+/// Watches all pods as a client does, and measures the latency from the start of a write to its watch event.
 async fn watch_delays(
     client: kube::Client,
     seen: Arc<AtomicUsize>,
@@ -231,7 +232,7 @@ async fn create(client: &kube::Client, options: &Options) -> Result<(), Error> {
         "pods" => (0, 0, options.pods),
         "deployments" => (0, options.pods, 0),
         "daemonsets" => (options.pods, 0, 0),
-        // Two thirds run on every node, as agents do.
+        // Two thirds are DaemonSet pods, as agents are.
         _ => (options.pods / 3 * 2, options.pods - options.pods / 3 * 2, 0),
     };
     let sets = on_nodes / options.nodes.max(1);

@@ -1,4 +1,4 @@
-//! A cluster that misbehaves on purpose: `cargo run -p capstan-sim --example with_faults`
+//! A cluster with injected faults: `cargo run -p capstan-sim --example with_faults`
 
 use capstan_apiserver::error::Status;
 use capstan_apiserver::faults::{Fault, Matcher, Verb};
@@ -13,7 +13,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client());
     let creates = || Matcher::new().verb(Verb::Create).resource("configmaps").namespace("default");
 
-    // The second one is refused, the third one is made but its answer gets lost.
+    // The second create is rejected; the third succeeds but its response is lost.
     let refused = Status::new(500, "InternalError", "a fault on purpose");
     cluster.server.faults().add(Fault::fail(creates(), refused).nth(2));
     cluster.server.faults().add(Fault::lose_answer(creates()).nth(3));

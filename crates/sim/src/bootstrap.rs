@@ -1,4 +1,4 @@
-//! Objects that are there before anybody creates anything.
+//! Objects that every cluster has from the start.
 
 use capstan_apiserver::admit::Addresses;
 use capstan_apiserver::error::Result;
@@ -6,10 +6,10 @@ use capstan_apiserver::ops::{Caller, Patch, PatchKind, Server, Target, WriteOpti
 use capstan_apiserver::store::TableKey;
 use serde_json::{Value, json};
 
-/// Where the control plane would be: the address before that of the first node. Endpoints may not be on loopback.
+/// Address of the control plane: the one before that of the first node. Endpoints may not be on loopback.
 const CONTROL_PLANE: &str = "172.16.0.1";
 
-/// Creates the service `kubernetes` with its endpoints, and the priority classes of the system.
+/// Creates the Service `kubernetes` with its endpoints, and the system PriorityClasses.
 pub(crate) async fn install(server: &Server, addresses: &Addresses, port: u16) -> Result<()> {
     let first = std::net::Ipv4Addr::from_bits(addresses.network.to_bits() + 1).to_string();
     let service = json!({
@@ -45,7 +45,7 @@ pub(crate) async fn install(server: &Server, addresses: &Addresses, port: u16) -
     Ok(())
 }
 
-/// What is behind the service `kubernetes`: it has no selector, and a real server writes this itself.
+/// Creates the endpoints of the Service `kubernetes`: it has no selector, so a real API server writes them itself.
 async fn install_endpoints(server: &Server, port: u16) -> Result<()> {
     let ports = json!([{"name": "https", "port": port, "protocol": "TCP"}]);
     let endpoints = json!({
@@ -74,7 +74,7 @@ async fn install_endpoints(server: &Server, port: u16) -> Result<()> {
     Ok(())
 }
 
-/// Whether an object was there already.
+/// Whether the object existed already.
 #[derive(PartialEq, Eq)]
 enum Found {
     Nowhere,
@@ -83,7 +83,7 @@ enum Found {
 
 async fn create(server: &Server, group: &str, plural: &str, namespace: Option<&str>, body: Value) -> Result<Found> {
     let Some(resource) = server.registry().lookup(group, "v1", plural) else { return Ok(Found::Nowhere) };
-    // Asked first, as an address that is asked for by name is refused to a second service before its name is.
+    // GET first: a requested cluster IP that is taken is rejected before the duplicate name is.
     let name = body["metadata"]["name"].as_str().unwrap_or_default();
     if server.store().get(&TableKey::of(&resource), namespace.unwrap_or_default(), name).is_some() {
         return Ok(Found::There);
@@ -93,7 +93,7 @@ async fn create(server: &Server, group: &str, plural: &str, namespace: Option<&s
     created.map(|_| Found::Nowhere)
 }
 
-/// Brings what stands behind `kubernetes` up to date: a cluster that is started again may have another port.
+/// Updates the endpoints of the Service `kubernetes`: a restarted cluster may have another port.
 async fn change(server: &Server, group: &str, plural: &str, body: Value) -> Result<()> {
     let Some(resource) = server.registry().lookup(group, "v1", plural) else { return Ok(()) };
     let target = Target::one(resource, Some("default"), "kubernetes");

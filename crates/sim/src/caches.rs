@@ -1,4 +1,4 @@
-//! The caches: one row per kind that any part of the cluster reads.
+//! Informer caches: one row per kind that any component reads.
 
 use std::sync::Arc;
 
@@ -39,18 +39,18 @@ macro_rules! caches {
                 $(tasks.spawn(self.$field.clone().feed(server.clone(), caller.clone()));)*
             }
 
-            /// Counts what is in the caches.
+            /// Reports the number of cached objects as gauges.
             pub(crate) fn count(&self, gauges: &Gauges) {
                 $(self.$field.count(stringify!($field), gauges);)*
             }
 
-            /// Tells nobody anything any more. Subscribers hold caches that hold subscribers, so without this none of
-            /// them would ever go.
+            /// Drops all subscribers. Subscribers hold caches that hold subscribers, so without this the reference
+            /// cycle would never be freed.
             pub(crate) fn close(&self) {
                 $(self.$field.close();)*
             }
 
-            /// Waits until every cache holds what the server holds.
+            /// Waits until every cache has synced with the server.
             pub async fn synced(&self) {
                 $(self.$field.synced().await;)*
             }
@@ -67,8 +67,8 @@ macro_rules! caches {
 }
 
 caches! {
-    /// Pods, without the volume that brings the token of their account: in most pods that is the largest part, and only
-    /// who runs their containers needs it.
+    /// Pods, without the service account token volume: in most pods that is the largest part, and only the kubelet
+    /// needs it.
     pods: Pod, with {
         fn trim(&mut self) {
             let volumes = self.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
@@ -83,7 +83,7 @@ caches! {
             self.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
         }
     };
-    /// Nodes, without their images.
+    /// Nodes, without `status.images`.
     nodes: Node, with {
         fn trim(&mut self) {
             if let Some(status) = &mut self.status {
@@ -101,41 +101,41 @@ caches! {
     endpoint_slices: EndpointSlice;
     /// Service accounts.
     service_accounts: ServiceAccount;
-    /// The ConfigMaps with the cluster's certificate authority: no others.
+    /// Only the `kube-root-ca.crt` ConfigMaps.
     root_ca_config_maps: ConfigMap, where "metadata.name=kube-root-ca.crt";
-    /// Claims of volumes.
+    /// PersistentVolumeClaims.
     volume_claims: PersistentVolumeClaim;
-    /// Volumes.
+    /// PersistentVolumes.
     volumes: PersistentVolume;
-    /// Storage classes.
+    /// StorageClasses.
     storage_classes: StorageClass;
     /// Deployments.
     deployments: Deployment;
-    /// Replica sets.
+    /// ReplicaSets.
     replica_sets: ReplicaSet;
-    /// Stateful sets.
+    /// StatefulSets.
     stateful_sets: StatefulSet;
-    /// Daemon sets.
+    /// DaemonSets.
     daemon_sets: DaemonSet;
-    /// Revisions of daemon and stateful sets.
+    /// ControllerRevisions of DaemonSets and StatefulSets.
     controller_revisions: ControllerRevision;
     /// Jobs.
     jobs: Job;
-    /// Cron jobs.
+    /// CronJobs.
     cron_jobs: CronJob;
-    /// Autoscalers.
+    /// HorizontalPodAutoscalers.
     autoscalers: HorizontalPodAutoscaler;
-    /// Resource quotas.
+    /// ResourceQuotas.
     resource_quotas: ResourceQuota;
-    /// Disruption budgets.
+    /// PodDisruptionBudgets.
     disruption_budgets: PodDisruptionBudget;
-    /// Claims of devices.
+    /// ResourceClaims.
     resource_claims: ResourceClaim;
-    /// Templates for claims of devices.
+    /// ResourceClaimTemplates.
     resource_claim_templates: ResourceClaimTemplate;
-    /// Devices that drivers offer.
+    /// ResourceSlices: the devices that DRA drivers publish.
     resource_slices: ResourceSlice;
-    /// Classes of devices.
+    /// DeviceClasses.
     device_classes: DeviceClass;
 }
 

@@ -1,4 +1,4 @@
-//! The cluster as a whole: what it is to be like, starting it, and the ways to talk to it.
+//! The cluster as a whole: its builder, its start, and the clients to access it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use serde_json::Value;
 
 use crate::context::{Context, Tasks};
 use crate::credentials::Credentials;
-use crate::node::{NodeTemplate, Nodes, Past};
+use crate::node::{ExistingPods, NodeTemplate, Nodes};
 use crate::{bootstrap, controllers, credentials, node, restore, scheduler};
 
-/// The port that a real API server has, where there is no socket.
+/// Default port of a Kubernetes API server, used where there is no socket.
 const USUAL_PORT: u16 = 6443;
 
 /// Why a cluster did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// There is no certificate authority.
+    /// The certificate authority could not be created.
     #[error("making the certificate authority failed")]
     Tls(#[from] TlsError),
     /// The API could not be served on a socket.
     #[error("serving the API failed")]
     Listen(#[from] ListenError),
-    /// What every cluster has could not be created.
+    /// A bootstrap object could not be created.
     #[error("filling the cluster failed")]
     Fill(#[from] Status),
 }
@@ -45,13 +45,13 @@ pub struct Cluster {
     context: Context,
     nodes: Nodes,
     listener: Option<Listener>,
-    /// The administrator's token.
+    /// Bearer token of the administrator.
     token: String,
     tasks: Tasks,
     _lifecycle: Lifecycle,
 }
 
-/// What a cluster is to be like.
+/// Configuration of a cluster.
 #[derive(Clone, Default)]
 pub struct Builder {
     start: Option<Timestamp>,
@@ -69,22 +69,22 @@ pub struct Builder {
 }
 
 impl Cluster {
-    /// Describes a cluster.
+    /// Starts a cluster configuration.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// A client that may do everything, in the namespace `default`, without a socket.
+    /// A client with cluster-admin rights, in the namespace `default`, without a socket.
     pub fn client(&self) -> kube::Client {
         self.client_as(UserInfo::admin())
     }
 
-    /// A client that is `user`, and may do what roles and bindings let it.
+    /// A client that authenticates as `user`, authorized by RBAC.
     pub fn client_as(&self, user: UserInfo) -> kube::Client {
         self.api.as_user(user).client("default")
     }
 
-    /// How to reach the cluster over its socket as administrator, if it has one.
+    /// The administrator's kubeconfig for the socket, if there is one.
     pub fn kubeconfig(&self) -> Option<Kubeconfig> {
         self.listener.as_ref().map(|listener| listener.kubeconfig_with(self.token.clone()))
     }
@@ -94,22 +94,22 @@ impl Cluster {
         self.listener.as_ref()
     }
 
-    /// The HTTP face of the server, as a tower service.
+    /// The HTTP interface of the server, as a tower service.
     pub fn api(&self) -> &Api {
         &self.api
     }
 
-    /// What parts of the cluster are given: for code that runs beside them.
+    /// The context that components get: for code that runs beside them.
     pub fn context(&self) -> &Context {
         &self.context
     }
 
-    /// The virtual nodes: to add more, and to make them and their containers fail.
+    /// The virtual nodes: to add more, and to inject faults into them and their containers.
     pub fn nodes(&self) -> &Nodes {
         &self.nodes
     }
 
-    /// How much each part of the cluster holds in memory, by name: for tests that look for leaks. Names may change.
+    /// Number of items that each component holds in memory, by name: for leak tests. Names may change.
     pub fn counts(&self) -> BTreeMap<String, usize> {
         let store = self.server.store().counts();
         let mut counts = self.context.gauges.read();
@@ -123,7 +123,7 @@ impl Cluster {
         counts
     }
 
-    /// Ends everything that runs. What is on disk is complete then.
+    /// Stops all tasks and flushes the store to disk.
     pub fn stop(&self) {
         self.tasks.stop();
         self.context.caches.close();
@@ -138,13 +138,13 @@ impl Drop for Cluster {
 }
 
 impl Builder {
-    /// The time at the start; real time if this is not called.
+    /// Start of the virtual clock; wall-clock time by default.
     pub fn start_time(mut self, start: Timestamp) -> Self {
         self.start = Some(start);
         self
     }
 
-    /// Makes UIDs and generated names repeatable.
+    /// Makes UIDs and generated names reproducible.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
@@ -156,19 +156,19 @@ impl Builder {
         self
     }
 
-    /// Where services get their addresses and ports.
+    /// Service CIDR and node port range.
     pub fn addresses(mut self, addresses: Addresses) -> Self {
         self.addresses = addresses;
         self
     }
 
-    /// How much history is kept.
+    /// How much watch history is retained.
     pub fn retention(mut self, retention: Retention) -> Self {
         self.retention = retention;
         self
     }
 
-    /// Says where webhooks are reached that are named by a service.
+    /// Sets the resolver for webhooks that reference a Service.
     pub fn webhooks(mut self, resolver: Arc<dyn Resolver>) -> Self {
         self.resolver = Some(resolver);
         self
@@ -189,56 +189,56 @@ impl Builder {
         self
     }
 
-    /// Says how nodes behave. Replaces all nodes that were added before.
+    /// Sets the behaviour of nodes. Replaces all nodes that were added before.
     pub fn node_settings(mut self, settings: node::Settings) -> Self {
         self.nodes = settings;
         self
     }
 
-    /// Says how the scheduler works.
+    /// Configures the scheduler.
     pub fn scheduler_settings(mut self, settings: scheduler::Settings) -> Self {
         self.scheduler = settings;
         self
     }
 
-    /// Says which controllers run.
+    /// Selects the controllers that run.
     pub fn controller_settings(mut self, settings: controllers::Settings) -> Self {
         self.controllers = settings;
         self
     }
 
-    /// Resources of the core group whose objects have no managed fields until somebody applies one.
+    /// Core resources whose objects get no managedFields until the first server-side apply.
     pub fn untracked(mut self, plurals: &'static [&'static str]) -> Self {
         self.untracked = plurals;
         self
     }
 
-    /// Puts the objects of another cluster in at the start, as they were there. Its nodes are virtual from then on, and
-    /// their pods start anew.
+    /// Restores the objects of another cluster unchanged at the start. Its nodes become virtual, and their pods
+    /// restart.
     pub fn restore(mut self, objects: Vec<Value>) -> Self {
         self.objects = objects;
         self
     }
 
-    /// Goes on with the cluster that is in a store on disk, or begins one there: its objects, its certificate authority,
-    /// its tokens and its port, if nobody else has taken that. Its nodes start again, and their pods with them.
+    /// Opens the cluster of an on-disk store, or creates one there: its objects, certificate authority, tokens and port
+    /// (if still free). Its nodes restart, and their pods with them.
     pub fn store(mut self, store: Store) -> Self {
         self.store = Some(store);
         self
     }
 
-    /// Starts the cluster. When it returns, all caches are filled and all nodes are registered.
+    /// Starts the cluster. On return all caches have synced and all nodes are registered.
     pub async fn start(mut self) -> Result<Cluster, StartError> {
         let (kinds, admission) = admit::standard(&admit::Settings {
             addresses: self.addresses.clone(),
             resolver: self.resolver.take(),
             ..admit::Settings::default()
         });
-        let kept = self.store.is_some();
+        let persistent = self.store.is_some();
         let store = self.store.take().unwrap_or_else(|| Store::new(self.retention));
-        if kept {
-            self.nodes.past = Past::Rebooted;
-            // The same seed would give the same UIDs again.
+        if persistent {
+            self.nodes.existing_pods = ExistingPods::Rebooted;
+            // The same seed would generate the same UIDs again.
             self.seed = self.seed.map(|seed| seed.wrapping_add(store.revision()));
             self.nodes_of(&store);
         }
@@ -277,7 +277,7 @@ impl Builder {
         Ok(Cluster { server, api, context, nodes, listener, token, tasks, _lifecycle: lifecycle })
     }
 
-    /// Nodes that are there already start again, whether or not they were asked for.
+    /// Restarts the nodes that the store holds, whether or not the builder lists them.
     fn nodes_of(&mut self, store: &Store) {
         for node in store.select(&TableKey::new("", "nodes"), &Selection::default()) {
             if !self.nodes.nodes.iter().any(|template| template.name == node.name()) {

@@ -1,4 +1,4 @@
-//! What every part of the cluster is given: the server, the caches, the time, events, and a place for its tasks.
+//! Context of every component: the server, caches, clock, event recorder and task set.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,12 +14,12 @@ use crate::events::{EventSink, Recorder};
 use crate::gauges::Gauges;
 use crate::writer::Writer;
 
-/// What every part of the cluster is given. Clones share one state.
+/// Context of every component. Clones share one state.
 #[derive(Clone)]
 pub struct Context {
     /// The API server.
     pub server: Server,
-    /// What it holds, typed.
+    /// Typed caches of its objects.
     pub caches: Arc<Caches>,
     events: EventSink,
     tasks: Tasks,
@@ -40,38 +40,38 @@ impl Context {
         };
         let events = match events {
             true => EventSink::start(writer("event-controller"), &tasks),
-            false => EventSink::silent(),
+            false => EventSink::disabled(),
         };
         Self { server, caches, events, tasks, gauges }
     }
 
-    /// The time.
+    /// The clock.
     pub fn clock(&self) -> Clock {
         self.server.clock()
     }
 
-    /// The time, in whole seconds as objects carry it.
+    /// The current time in whole seconds, as Kubernetes objects carry it.
     pub fn now(&self) -> Time {
         let now = self.clock().now();
         Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
     }
 
-    /// Writes as a controller: the service account `NAME` in `kube-system`.
+    /// A client of a controller: the service account `NAME` in `kube-system`.
     pub fn controller(&self, account: &str) -> Writer {
         self.writer(UserInfo::service_account("kube-system", account, ""), "kube-controller-manager")
     }
 
-    /// Writes as a user; `manager` is what managed fields say.
+    /// A client of a user; `manager` is the field manager.
     pub fn writer(&self, user: UserInfo, manager: &str) -> Writer {
         Writer::new(self.server.clone(), self.caches.clone(), user, manager)
     }
 
-    /// Reports events as a component.
+    /// An event recorder of a component.
     pub fn recorder(&self, component: &str) -> Recorder {
         self.events.recorder(component, "", self.clock())
     }
 
-    /// Reports events as a component on a host.
+    /// An event recorder of a component on a host.
     pub fn recorder_on(&self, component: &str, host: &str) -> Recorder {
         self.events.recorder(component, host, self.clock())
     }
@@ -107,13 +107,13 @@ impl Tasks {
         running.handles.push(tokio::spawn(task).abort_handle());
     }
 
-    /// How many tasks run.
+    /// Number of running tasks.
     pub(crate) fn len(&self) -> usize {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         running.handles.iter().filter(|handle| !handle.is_finished()).count()
     }
 
-    /// Ends all tasks.
+    /// Aborts all tasks.
     pub fn stop(&self) {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         running.stopped = true;

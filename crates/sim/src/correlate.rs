@@ -1,25 +1,24 @@
-//! Which events are written, and how: repeats are counted, similar ones are combined and floods are cut, with the numbers
-//! that clients of a real cluster have.
+//! Event correlation: repeats are counted, similar events aggregated and floods dropped, with the limits of client-go.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 use jiff::Timestamp;
 
-/// So many different messages about one thing within [`INTERVAL`] are reported one by one; further ones are combined.
-const SIMILAR: usize = 10;
-/// After so many seconds of silence messages are reported one by one again.
-const INTERVAL: f64 = 600.0;
-/// So many events of one source about one object are let through at once.
+/// Number of different messages about one subject within [`AGGREGATION_INTERVAL`] before further ones are aggregated.
+const MAX_SIMILAR_EVENTS: usize = 10;
+/// Seconds without a similar event after which aggregation ends.
+const AGGREGATION_INTERVAL: f64 = 600.0;
+/// Burst of events per source and object.
 const BURST: f64 = 25.0;
-/// After that, one in so many seconds.
-const REFILL: f64 = 300.0;
-/// Most entries of a kind that are remembered, at least until twice as many have come.
-const REMEMBERED: usize = 4096;
+/// Seconds per further event.
+const REFILL_SECONDS: f64 = 300.0;
+/// Size of each cache generation: at least the last 4096 entries are retained, at most twice as many.
+const CACHE_GENERATION_SIZE: usize = 4096;
 
-/// What an event says, as far as it matters here.
+/// The fields of an event that matter for correlation.
 pub(crate) struct ObservedEvent<'a> {
-    /// Who reports it, and about which object.
+    /// Reporting component and object.
     pub(crate) source: String,
     /// Part of the object.
     pub(crate) field_path: &'a str,
@@ -27,29 +26,29 @@ pub(crate) struct ObservedEvent<'a> {
     pub(crate) reason: String,
     /// Message.
     pub(crate) message: &'a str,
-    /// When.
+    /// Time of the event.
     pub(crate) at: Timestamp,
 }
 
-/// What is to be written.
+/// The event to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// What events are the same.
+    /// Deduplication key.
     pub(crate) key: String,
-    /// The event that is there, if it was reported before.
+    /// The existing event, if it was reported before.
     pub(crate) name: Option<String>,
-    /// The message, if it is not that of the report.
+    /// The aggregate message, if it differs from the reported one.
     pub(crate) combined: Option<String>,
-    /// How often it happened.
+    /// `count` of the event.
     pub(crate) count: i32,
 }
 
-/// Remembers what was reported.
+/// Caches of reported events.
 #[derive(Default)]
 pub(crate) struct Correlator {
-    groups: Recent<String, Group>,
-    known: Recent<String, Known>,
-    sources: Recent<String, Bucket>,
+    groups: GenerationalCache<String, Group>,
+    known: GenerationalCache<String, Known>,
+    sources: GenerationalCache<String, Bucket>,
 }
 
 #[derive(Default)]
@@ -71,36 +70,36 @@ struct Bucket {
 }
 
 impl Correlator {
-    /// What is to be written about something that was seen; nothing in a flood.
-    pub(crate) fn judge(&mut self, seen: &ObservedEvent<'_>) -> Option<Plan> {
-        let similar = format!("{}\0{}", seen.source, seen.reason);
+    /// The event to write for an observation; `None` if the source exceeds its rate limit.
+    pub(crate) fn correlate(&mut self, event: &ObservedEvent<'_>) -> Option<Plan> {
+        let similar = format!("{}\0{}", event.source, event.reason);
         let group = self.groups.entry(similar.clone());
-        if since(group.last, seen.at) > INTERVAL {
+        if since(group.last, event.at) > AGGREGATION_INTERVAL {
             group.messages.clear();
         }
-        group.last = Some(seen.at);
-        let many = group.messages.len() >= SIMILAR - 1 && !group.messages.contains(seen.message);
+        group.last = Some(event.at);
+        let many = group.messages.len() >= MAX_SIMILAR_EVENTS - 1 && !group.messages.contains(event.message);
         let (key, combined) = if many {
-            (similar, Some(format!("(combined from similar events): {}", seen.message)))
+            (similar, Some(format!("(combined from similar events): {}", event.message)))
         } else {
-            group.messages.insert(seen.message.to_owned());
-            (format!("{similar}\0{}\0{}", seen.field_path, seen.message), None)
+            group.messages.insert(event.message.to_owned());
+            (format!("{similar}\0{}\0{}", event.field_path, event.message), None)
         };
         let known = self.known.entry(key.clone());
         known.count += 1;
         let plan = Plan { key, name: known.name.clone(), combined, count: known.count };
-        self.sources.entry(seen.source.clone()).take(seen.at).then_some(plan)
+        self.sources.entry(event.source.clone()).take(event.at).then_some(plan)
     }
 
-    /// Remembers under which name an event was written.
-    pub(crate) fn wrote(&mut self, key: String, name: String) {
+    /// Records the name of a written event.
+    pub(crate) fn record_written(&mut self, key: String, name: String) {
         self.known.entry(key).name = Some(name);
     }
 }
 
 impl Bucket {
     fn take(&mut self, at: Timestamp) -> bool {
-        self.used = (self.used - since(self.last, at) / REFILL).max(0.0);
+        self.used = (self.used - since(self.last, at) / REFILL_SECONDS).max(0.0);
         self.last = Some(at);
         let free = self.used + 1.0 <= BURST;
         if free {
@@ -114,28 +113,28 @@ fn since(before: Option<Timestamp>, now: Timestamp) -> f64 {
     before.map_or(0.0, |before| now.duration_since(before).as_secs_f64())
 }
 
-/// Entries that were used lately. Old ones go by halves, which costs nothing per use.
-struct Recent<K, V> {
+/// A cache of recent entries with two generations, so that eviction costs nothing per use.
+struct GenerationalCache<K, V> {
     new: HashMap<K, V>,
     old: HashMap<K, V>,
 }
 
-impl<K, V> Default for Recent<K, V> {
+impl<K, V> Default for GenerationalCache<K, V> {
     fn default() -> Self {
         Self { new: HashMap::new(), old: HashMap::new() }
     }
 }
 
-impl<K: Clone + Eq + Hash, V: Default> Recent<K, V> {
+impl<K: Clone + Eq + Hash, V: Default> GenerationalCache<K, V> {
     fn entry(&mut self, key: K) -> &mut V {
         if !self.new.contains_key(&key) {
-            if self.new.len() >= REMEMBERED {
+            if self.new.len() >= CACHE_GENERATION_SIZE {
                 self.old = std::mem::take(&mut self.new);
             }
             let value = self.old.remove(&key).unwrap_or_default();
             self.new.insert(key.clone(), value);
         }
-        self.new.get_mut(&key).expect("it was just put there")
+        self.new.get_mut(&key).expect("inserted above")
     }
 }
 
@@ -143,46 +142,46 @@ impl<K: Clone + Eq + Hash, V: Default> Recent<K, V> {
 mod tests {
     use super::*;
 
-    fn see(
+    fn correlate(
         correlator: &mut Correlator,
         second: i64,
         reason: &str,
         message: &str,
     ) -> Option<(bool, i32, Option<String>)> {
         let at = Timestamp::from_second(second).unwrap();
-        let seen = ObservedEvent { source: "s".into(), field_path: "", reason: reason.into(), message, at };
-        let plan = correlator.judge(&seen)?;
-        correlator.wrote(plan.key, "name".into());
+        let event = ObservedEvent { source: "s".into(), field_path: "", reason: reason.into(), message, at };
+        let plan = correlator.correlate(&event)?;
+        correlator.record_written(plan.key, "name".into());
         Some((plan.name.is_some(), plan.count, plan.combined))
     }
 
     #[test]
     fn repeats_are_counted() {
         let mut correlator = Correlator::default();
-        assert_eq!(see(&mut correlator, 0, "r", "a"), Some((false, 1, None)));
-        assert_eq!(see(&mut correlator, 1, "r", "a"), Some((true, 2, None)));
-        assert_eq!(see(&mut correlator, 1, "r", "b"), Some((false, 1, None)));
-        assert_eq!(see(&mut correlator, 1, "other", "a"), Some((false, 1, None)));
+        assert_eq!(correlate(&mut correlator, 0, "r", "a"), Some((false, 1, None)));
+        assert_eq!(correlate(&mut correlator, 1, "r", "a"), Some((true, 2, None)));
+        assert_eq!(correlate(&mut correlator, 1, "r", "b"), Some((false, 1, None)));
+        assert_eq!(correlate(&mut correlator, 1, "other", "a"), Some((false, 1, None)));
     }
 
     #[test]
     fn from_the_tenth_on_similar_ones_are_combined_until_it_is_quiet() {
         let mut correlator = Correlator::default();
         for index in 0..9 {
-            assert_eq!(see(&mut correlator, 0, "r", &index.to_string()), Some((false, 1, None)));
+            assert_eq!(correlate(&mut correlator, 0, "r", &index.to_string()), Some((false, 1, None)));
         }
         let combined = |text: &str| Some(format!("(combined from similar events): {text}"));
-        assert_eq!(see(&mut correlator, 1, "r", "x"), Some((false, 1, combined("x"))));
-        assert_eq!(see(&mut correlator, 2, "r", "y"), Some((true, 2, combined("y"))));
-        assert_eq!(see(&mut correlator, 700, "r", "z"), Some((false, 1, None)));
+        assert_eq!(correlate(&mut correlator, 1, "r", "x"), Some((false, 1, combined("x"))));
+        assert_eq!(correlate(&mut correlator, 2, "r", "y"), Some((true, 2, combined("y"))));
+        assert_eq!(correlate(&mut correlator, 700, "r", "z"), Some((false, 1, None)));
     }
 
     #[test]
     fn a_flood_is_cut_and_every_five_minutes_one_is_let_through() {
         let mut correlator = Correlator::default();
-        let through = (0..100).filter(|_| see(&mut correlator, 0, "r", "a").is_some()).count();
+        let through = (0..100).filter(|_| correlate(&mut correlator, 0, "r", "a").is_some()).count();
         assert_eq!(through, 25);
-        assert_eq!(see(&mut correlator, 299, "r", "a"), None);
-        assert_eq!(see(&mut correlator, 301, "r", "a"), Some((true, 102, None)));
+        assert_eq!(correlate(&mut correlator, 299, "r", "a"), None);
+        assert_eq!(correlate(&mut correlator, 301, "r", "a"), Some((true, 102, None)));
     }
 }

@@ -1,5 +1,5 @@
-//! By what clients know a cluster: its certificate authority, its tokens, its port. A cluster on disk keeps them, so that
-//! a kubeconfig from before it was started again still works.
+//! Credentials of a cluster: its certificate authority, tokens and port. A cluster on disk stores them, so that an
+//! older kubeconfig still works after a restart.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use capstan_apiserver::serve::{Api, Authority, Listen, ListenError, Listener, Tl
 use capstan_apiserver::store::Store;
 
 const NAME: &str = "kubernetes";
-/// What they are kept under.
+/// Keys in the store.
 const AUTHORITY: &str = "certificate-authority";
 const TOKEN_KEY: &str = "service-account-key";
 const TOKEN: &str = "administrator-token";
 const PORT: &str = "port";
 
-/// What a cluster shows and asks for.
+/// The credentials.
 pub(crate) struct Credentials {
     pub(crate) auth: Arc<Auth>,
     pub(crate) authority: Authority,
@@ -24,7 +24,7 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// Those that the store keeps, or new ones, which it keeps from now on if it can.
+    /// The stored credentials, or new ones, which are then stored if the store is on disk.
     pub(crate) fn of(store: &Store) -> Result<Self, TlsError> {
         let text = |name: &str| store.blob(name).and_then(|bytes| String::from_utf8(bytes).ok());
         let authority = match text(AUTHORITY) {
@@ -58,7 +58,7 @@ impl Credentials {
     }
 }
 
-/// Listens where it is said, or if no port is, where it was before; on any port if somebody else is there now.
+/// Binds the given address; without a port, the previous one, or any free one if that is taken.
 pub(crate) async fn listen(
     api: &Api,
     listen: Listen,

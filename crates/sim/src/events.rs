@@ -1,5 +1,4 @@
-//! Events: what happened to an object, for people. Repeats are counted, floods are thinned out, as clients of a real
-//! cluster do.
+//! Event recorder. Repeats are counted and floods rate-limited, as client-go does.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,15 +17,15 @@ use crate::correlate::{Correlator, ObservedEvent, Plan};
 use crate::informer::Kind;
 use crate::writer::{Writer, is_not_found};
 
-/// Most events that wait to be written; more are lost, as events are no record.
-const WAITING: usize = 4096;
+/// Capacity of the write queue; on overflow events are dropped.
+const QUEUE_CAPACITY: usize = 4096;
 
-/// Whether an event is good or bad news.
+/// Type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Severity {
-    /// As it should be.
+    /// `Normal`.
     Normal,
-    /// Something to look at.
+    /// `Warning`.
     Warning,
 }
 
@@ -39,14 +38,14 @@ impl Severity {
     }
 }
 
-/// Where events go. Clones share one state.
+/// Queue of events to write. Clones share one state.
 #[derive(Clone)]
 pub(crate) struct EventSink {
     queue: Option<mpsc::Sender<Report>>,
     last: Arc<AtomicI64>,
 }
 
-/// Reports events as one component.
+/// Records events of one component.
 #[derive(Clone)]
 pub struct Recorder {
     sink: EventSink,
@@ -68,13 +67,13 @@ struct Report {
 
 impl EventSink {
     pub(crate) fn start(writer: Writer, tasks: &Tasks) -> Self {
-        let (queue, reports) = mpsc::channel(WAITING);
+        let (queue, reports) = mpsc::channel(QUEUE_CAPACITY);
         tasks.spawn(write_all(writer, reports));
         Self { queue: Some(queue), last: Arc::default() }
     }
 
-    /// Where nobody reads events, none are written.
-    pub(crate) fn silent() -> Self {
+    /// A sink that drops all events.
+    pub(crate) fn disabled() -> Self {
         Self { queue: None, last: Arc::default() }
     }
 
@@ -82,7 +81,7 @@ impl EventSink {
         Recorder { sink: self.clone(), component: component.into(), host: host.into(), clock }
     }
 
-    /// A time in nanoseconds that nobody else got, also when time stands still: it names an event.
+    /// A unique time in nanoseconds, also while virtual time is paused: part of the event name.
     fn unique(&self, at: Timestamp) -> i64 {
         let now = i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX);
         let before = self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(now.max(last + 1)));
@@ -91,7 +90,7 @@ impl EventSink {
 }
 
 impl Recorder {
-    /// Reports an event about an object. It is written later; nobody waits for it.
+    /// Records an event about an object. It is written asynchronously.
     pub fn event<K: Kind>(
         &self,
         about: &K,
@@ -102,7 +101,7 @@ impl Recorder {
         self.event_on(reference(about), severity, reason, message);
     }
 
-    /// Reports an event about what a reference names, for instance a container of a pod.
+    /// Records an event about a reference, for instance a container of a pod.
     pub fn event_on(
         &self,
         about: ObjectReference,
@@ -127,7 +126,7 @@ impl Recorder {
     }
 }
 
-/// What an event is about.
+/// The involved object of an event.
 pub fn reference<K: Kind>(object: &K) -> ObjectReference {
     let meta = object.metadata();
     ObjectReference {
@@ -144,16 +143,16 @@ pub fn reference<K: Kind>(object: &K) -> ObjectReference {
 async fn write_all(writer: Writer, mut reports: mpsc::Receiver<Report>) {
     let mut correlator = Correlator::default();
     while let Some(report) = reports.recv().await {
-        let Some(plan) = correlator.judge(&sighting(&report)) else { continue };
+        let Some(plan) = correlator.correlate(&observed_event(&report)) else { continue };
         if let Err(error) = write(&writer, &mut correlator, plan, report).await {
             tracing::debug!(%error, "event dropped");
         }
-        // Others have more urgent work.
+        // Other components share this thread.
         tokio::task::yield_now().await;
     }
 }
 
-fn sighting(report: &Report) -> ObservedEvent<'_> {
+fn observed_event(report: &Report) -> ObservedEvent<'_> {
     let about = &report.about;
     let text = |text: &'_ Option<String>| text.clone().unwrap_or_default();
     let [kind, namespace, name, uid, version] =
@@ -186,7 +185,7 @@ async fn write(
     let event = event(report, &namespace, plan.count);
     let name = event.metadata.name.clone().unwrap_or_default();
     writer.create(&event).await?;
-    correlator.wrote(plan.key, name);
+    correlator.record_written(plan.key, name);
     Ok(())
 }
 

@@ -1,8 +1,8 @@
-//! Caches: one trimmed, typed copy of each object for the whole process, fed by one watch per kind.
+//! Informers: one trimmed, typed copy of each object for the whole process, fed by one watch per kind.
 //!
-//! Everybody reads the same `Arc`s. A change is applied and handed to all subscribers in one step, so that a subscriber
-//! never looks into a cache that is older than what it was told. What a [`Writer`](crate::Writer) wrote is in the cache
-//! when the write returns; the echo from the watch is recognised by its revision and costs nothing.
+//! All readers share the same `Arc`s. A change is applied and delivered to all subscribers in one step, so that the
+//! cache is never older than the change that a subscriber handles. A write by a [`Writer`](crate::Writer) is in the
+//! cache when it returns; the watch event that follows is recognised by its resource version and skipped.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -21,10 +21,10 @@ use tokio::sync::watch;
 use crate::caches::Caches;
 use crate::gauges::Gauges;
 
-/// How long to wait before a watch is started again.
-const RESTART: Duration = Duration::from_millis(100);
+/// Delay before a watch is restarted.
+const RESTART_DELAY: Duration = Duration::from_millis(100);
 
-/// A kind that parts of the cluster read or write.
+/// A kind that components read or write.
 pub trait Kind:
     k8s_openapi::Metadata<Ty = ObjectMeta>
     + k8s_openapi::Resource
@@ -38,13 +38,13 @@ pub trait Kind:
     + Sized
     + 'static
 {
-    /// The cache of the kind, if there is one.
+    /// The cache of the kind, if it is cached.
     fn cache(caches: &Caches) -> Option<&Cache<Self>> {
         let _ = caches;
         None
     }
 
-    /// Drops what nobody reads, before the object is kept. Managed fields are dropped in any case.
+    /// Drops fields that no component reads, before the object is cached. managedFields are always dropped.
     fn trim(&mut self) {}
 
     /// The node that the object is bound to.
@@ -53,21 +53,21 @@ pub trait Kind:
     }
 }
 
-/// What happened to an object: it is new without `old`, and gone without `new`.
+/// A change of an object: created without `old`, deleted without `new`.
 #[derive(Debug)]
 pub struct Change<'a, K> {
-    /// `NAMESPACE/NAME`, or `NAME` outside of namespaces.
+    /// `NAMESPACE/NAME`, or `NAME` if cluster-scoped.
     pub key: &'a Arc<str>,
-    /// The object before.
+    /// The previous version.
     pub old: Option<&'a Arc<K>>,
-    /// The object now.
+    /// The new version.
     pub new: Option<&'a Arc<K>>,
 }
 
 impl<K> Change<'_, K> {
-    /// The object as it was last seen.
+    /// The latest known version.
     pub fn last(&self) -> &Arc<K> {
-        self.new.or(self.old).expect("a change is about an object")
+        self.new.or(self.old).expect("a change has an old or a new object")
     }
 }
 
@@ -82,7 +82,7 @@ struct Shared<K> {
     resource: Arc<Resource>,
     field_selector: &'static str,
     state: RwLock<State<K>>,
-    /// Held while a change is applied and handed out.
+    /// Locked while a change is applied and delivered.
     handlers: Mutex<Vec<Handler<K>>>,
     synced: watch::Sender<bool>,
 }
@@ -91,10 +91,10 @@ struct State<K> {
     objects: BTreeMap<Arc<str>, Entry<K>>,
     by_controller: Index,
     by_node: Index,
-    /// By namespace, those that no controller owns.
+    /// Objects without a controller, by namespace.
     orphans: Index,
-    /// Revisions of deletions that the watch has not told yet.
-    gone: HashMap<Arc<str>, u64>,
+    /// Resource versions of local deletions that the watch has not delivered yet.
+    deleted_revisions: HashMap<Arc<str>, u64>,
 }
 
 struct Entry<K> {
@@ -105,7 +105,7 @@ struct Entry<K> {
 #[derive(Default)]
 struct Index(HashMap<Box<str>, BTreeSet<Arc<str>>>);
 
-/// A cache that is not kept alive.
+/// A weak reference to a cache.
 pub(crate) struct WeakCache<K>(Weak<Shared<K>>);
 
 impl<K> WeakCache<K> {
@@ -128,7 +128,7 @@ impl<K: Kind> Cache<K> {
             by_controller: Index::default(),
             by_node: Index::default(),
             orphans: Index::default(),
-            gone: HashMap::new(),
+            deleted_revisions: HashMap::new(),
         };
         let shared = Shared {
             resource,
@@ -140,17 +140,17 @@ impl<K: Kind> Cache<K> {
         Self { shared: Arc::new(shared) }
     }
 
-    /// A reference for the cache's own subscribers, which must not keep it alive.
+    /// A weak reference for the cache's own subscribers, which must not keep it alive.
     pub(crate) fn downgrade(&self) -> WeakCache<K> {
         WeakCache(Arc::downgrade(&self.shared))
     }
 
-    /// The resource whose objects are kept.
+    /// The cached resource.
     pub fn resource(&self) -> &Arc<Resource> {
         &self.shared.resource
     }
 
-    /// The object under `NAMESPACE/NAME`, or `NAME` outside of namespaces.
+    /// The object under `NAMESPACE/NAME`, or `NAME` if cluster-scoped.
     pub fn get(&self, key: &str) -> Option<Arc<K>> {
         self.state().objects.get(key).map(|entry| entry.object.clone())
     }
@@ -160,12 +160,12 @@ impl<K: Kind> Cache<K> {
         self.get(&format!("{namespace}/{name}"))
     }
 
-    /// All objects, in the order of their keys.
+    /// All objects, ordered by key.
     pub fn list(&self) -> Vec<Arc<K>> {
         self.state().objects.values().map(|entry| entry.object.clone()).collect()
     }
 
-    /// All objects in a namespace, in the order of their names.
+    /// All objects in a namespace, ordered by name.
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
         let (from, to) = (format!("{namespace}/"), format!("{namespace}0"));
         let state = self.state();
@@ -173,17 +173,17 @@ impl<K: Kind> Cache<K> {
         range.map(|(_, entry)| entry.object.clone()).collect()
     }
 
-    /// The objects that the owner with this UID controls, in the order of their keys.
+    /// The objects whose controller has this UID, ordered by key.
     pub fn controlled_by(&self, uid: &str) -> Vec<Arc<K>> {
         self.select(|state| &state.by_controller, uid)
     }
 
-    /// How many objects the owner with this UID controls.
+    /// Number of objects whose controller has this UID.
     pub fn count_controlled_by(&self, uid: &str) -> usize {
         self.state().by_controller.0.get(uid).map_or(0, BTreeSet::len)
     }
 
-    /// The objects in a namespace that nobody controls.
+    /// The objects in a namespace without a controller.
     pub fn orphans(&self, namespace: &str) -> Vec<Arc<K>> {
         self.select(|state| &state.orphans, namespace)
     }
@@ -193,7 +193,7 @@ impl<K: Kind> Cache<K> {
         self.select(|state| &state.by_node, node)
     }
 
-    /// How many objects there are.
+    /// Number of objects.
     pub fn len(&self) -> usize {
         self.state().objects.len()
     }
@@ -203,26 +203,26 @@ impl<K: Kind> Cache<K> {
         self.len() == 0
     }
 
-    /// Tells nobody anything any more.
+    /// Drops all subscribers.
     pub(crate) fn close(&self) {
         let handlers = std::mem::take(&mut *self.handlers());
         drop(handlers);
     }
 
-    /// Counts what is in the cache.
+    /// Reports the number of cached objects as a gauge.
     pub(crate) fn count(&self, name: &str, gauges: &Gauges) {
         let of = |count: fn(&State<K>) -> usize| {
             let shared = Arc::downgrade(&self.shared);
             move || shared.upgrade().map_or(0, |shared| count(&Cache { shared }.state()))
         };
         gauges.add(format!("cache {name}"), of(|state| state.objects.len()));
-        gauges.add(format!("cache {name}: deletions ahead of the watch"), of(|state| state.gone.len()));
+        gauges.add(format!("cache {name}: deletions ahead of the watch"), of(|state| state.deleted_revisions.len()));
         let indexed: fn(&State<K>) -> usize =
             |state| [&state.by_controller, &state.by_node, &state.orphans].map(Index::len).into_iter().sum();
         gauges.add(format!("cache {name}: entries of indexes"), of(indexed));
     }
 
-    /// Calls `handler` for every object there is, and then for every change. It must not block, nor subscribe.
+    /// Calls `handler` for every existing object, then for every change. It must neither block nor subscribe.
     pub fn subscribe(&self, handler: impl Fn(&Change<'_, K>) + Send + Sync + 'static) {
         let mut handlers = self.handlers();
         for object in self.list() {
@@ -231,25 +231,25 @@ impl<K: Kind> Cache<K> {
         handlers.push(Box::new(handler));
     }
 
-    /// Waits until the cache holds what the server held when the watch started.
+    /// Waits for the initial list.
     pub async fn synced(&self) {
         let mut synced = self.shared.synced.subscribe();
-        // An error means that the feed is gone, which happens only when the cluster stops.
+        // An error means that the feed has ended, which happens only when the cluster stops.
         let _ = synced.wait_for(|synced| *synced).await;
     }
 
-    /// Takes in an object that was just written.
+    /// Caches an object that was just written.
     pub(crate) fn observe(&self, object: &Object) -> Option<Arc<K>> {
         self.put(object)
     }
 
-    /// The same where the object is known already, as it would be read.
+    /// The same for an object that is already typed.
     pub(crate) fn observe_as(&self, object: &Object, mut typed: K) {
         typed.metadata_mut().resource_version = Some(object.revision.to_string());
         self.change(object.key(), Some((object.revision, Arc::new(typed))));
     }
 
-    /// Takes in a deletion that just happened.
+    /// Removes an object that was just deleted.
     pub(crate) fn observe_deletion(&self, object: &Object) {
         self.remove(object.key(), object.revision, true);
     }
@@ -268,7 +268,7 @@ impl<K: Kind> Cache<K> {
         self.shared.handlers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Follows the server for ever.
+    /// Lists and watches until the cluster stops.
     pub(crate) async fn feed(self, server: Server, caller: Caller) {
         let target = Target::all(self.shared.resource.clone(), None);
         let options = ListOptions {
@@ -283,7 +283,7 @@ impl<K: Kind> Cache<K> {
                 Ok(mut events) => self.follow(&mut events).await,
                 Err(error) => tracing::debug!(kind = K::KIND, %error, "watch failed"),
             }
-            tokio::time::sleep(RESTART).await;
+            tokio::time::sleep(RESTART_DELAY).await;
         }
     }
 
@@ -292,15 +292,15 @@ impl<K: Kind> Cache<K> {
         while let Some(event) = events.next().await {
             match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                    if let Some(seen) = &mut initial {
-                        seen.insert(object.key().clone());
+                    if let Some(listed) = &mut initial {
+                        listed.insert(object.key().clone());
                     }
                     self.put(&object);
                 }
                 WatchEvent::Deleted(object) => self.remove(object.key(), object.revision, false),
                 WatchEvent::Bookmark { revision, initial: true } => {
-                    if let Some(seen) = initial.take() {
-                        self.retain(&seen, revision);
+                    if let Some(listed) = initial.take() {
+                        self.retain(&listed, revision);
                     }
                     self.shared.synced.send_replace(true);
                 }
@@ -319,7 +319,11 @@ impl<K: Kind> Cache<K> {
             if let Some(entry) = state.objects.get(object.key()).filter(|entry| entry.revision >= object.revision) {
                 return Some(entry.object.clone());
             }
-            if state.gone.get(object.key()).is_some_and(|gone| *gone >= object.revision) {
+            if state
+                .deleted_revisions
+                .get(object.key())
+                .is_some_and(|deleted_revisions| *deleted_revisions >= object.revision)
+            {
                 return None;
             }
         }
@@ -332,7 +336,7 @@ impl<K: Kind> Cache<K> {
         };
         typed.metadata_mut().managed_fields = None;
         typed.trim();
-        // What was parsed has room in its lists for what does not come; a clone has none, and half the size.
+        // Parsed lists have spare capacity; a clone has none, and half the size.
         let typed = Arc::new(typed.clone());
         self.change(object.key(), Some((object.revision, typed)))
     }
@@ -341,9 +345,9 @@ impl<K: Kind> Cache<K> {
         {
             let mut state = self.shared.state.write().unwrap_or_else(PoisonError::into_inner);
             if ahead_of_watch {
-                state.gone.insert(key.clone(), revision);
-            } else if state.gone.get(key).is_some_and(|gone| *gone <= revision) {
-                state.gone.remove(key);
+                state.deleted_revisions.insert(key.clone(), revision);
+            } else if state.deleted_revisions.get(key).is_some_and(|deleted_revisions| *deleted_revisions <= revision) {
+                state.deleted_revisions.remove(key);
             }
             if state.objects.get(key).is_none_or(|entry| entry.revision > revision) {
                 return;
@@ -352,25 +356,28 @@ impl<K: Kind> Cache<K> {
         self.change(key, None);
     }
 
-    /// Drops what a new list did not show, except what was written after it.
-    fn retain(&self, seen: &BTreeSet<Arc<str>>, revision: u64) {
-        let lost: Vec<Arc<str>> = {
+    /// Drops objects that a relist did not return, except those written after it.
+    fn retain(&self, listed: &BTreeSet<Arc<str>>, revision: u64) {
+        let missing: Vec<Arc<str>> = {
             let mut state = self.shared.state.write().unwrap_or_else(PoisonError::into_inner);
-            state.gone.retain(|_, gone| *gone > revision);
+            state.deleted_revisions.retain(|_, deleted_revisions| *deleted_revisions > revision);
             let objects = state.objects.iter();
-            objects.filter(|(key, e)| e.revision <= revision && !seen.contains(*key)).map(|(k, _)| k.clone()).collect()
+            objects
+                .filter(|(key, e)| e.revision <= revision && !listed.contains(*key))
+                .map(|(k, _)| k.clone())
+                .collect()
         };
-        for key in lost {
+        for key in missing {
             self.change(&key, None);
         }
     }
 
-    /// Applies one change and hands it out.
+    /// Applies one change and delivers it.
     fn change(&self, key: &Arc<str>, new: Option<(u64, Arc<K>)>) -> Option<Arc<K>> {
         let handlers = self.handlers();
         let (old, new) = {
             let mut state = self.shared.state.write().unwrap_or_else(PoisonError::into_inner);
-            // Somebody else may have been faster while the object was parsed.
+            // Another write may have been applied while the object was parsed.
             if let (Some((revision, _)), Some(entry)) = (&new, state.objects.get(key))
                 && entry.revision >= *revision
             {
@@ -437,7 +444,7 @@ impl Index {
     }
 }
 
-/// `NAMESPACE/NAME`, or `NAME` outside of namespaces.
+/// `NAMESPACE/NAME`, or `NAME` if cluster-scoped.
 pub fn key_of(meta: &ObjectMeta) -> Arc<str> {
     let name = meta.name.as_deref().unwrap_or_default();
     match meta.namespace.as_deref() {
@@ -451,7 +458,7 @@ pub fn split_key(key: &str) -> (&str, &str) {
     key.split_once('/').unwrap_or(("", key))
 }
 
-/// The owner that controls an object.
+/// The controller reference of an object.
 pub fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.as_ref()?.iter().find(|owner| owner.controller == Some(true))
 }

@@ -1,16 +1,16 @@
 //! A Kubernetes cluster in one process: API server, controllers, scheduler and virtual nodes.
 //!
-//! Start with [`Cluster`]. It needs no sockets and no files, starts in a fraction of a second, and follows tokio's clock:
-//! in a test with paused time a day passes in a moment.
+//! Start with [`Cluster`]. It needs no sockets and no files, starts in a fraction of a second, and uses tokio's clock:
+//! in a test with paused time a day passes at once.
 //!
 //! | module | part |
 //! |---|---|
-//! | [`informer`], [`Caches`] | one typed copy of every object, and who is told when it changes |
-//! | [`controllers`] | deployments, daemon sets, jobs, volumes, node health … |
-//! | [`scheduler`] | which node a pod goes to |
+//! | [`informer`], [`Caches`] | one typed copy of every object, with change notifications |
+//! | [`controllers`] | Deployments, DaemonSets, Jobs, volumes, node lifecycle … |
+//! | [`scheduler`] | binds pods to nodes |
 //! | [`node`] | kubelets without containers |
 //!
-//! It knows nothing of GPUs: extended resources are just names.
+//! It knows no GPUs: extended resources are only names.
 
 mod bootstrap;
 mod caches;

@@ -1,4 +1,4 @@
-//! Pods as the cluster's parts know them: most of what changes of a pod is its status, and its spec is far larger.
+//! Pods as components share them: most changes are of the status, and the spec is far larger.
 
 use std::sync::Arc;
 
@@ -10,21 +10,21 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// A pod whose clones share its spec.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pod {
-    /// What it is called, whose it is.
+    /// Metadata.
     pub metadata: ObjectMeta,
-    /// What it should be.
+    /// Spec.
     pub spec: Option<Arc<PodSpec>>,
-    /// How it is doing.
+    /// Status.
     pub status: Option<PodStatus>,
 }
 
 impl Pod {
-    /// Its spec, to be changed.
+    /// The spec, mutable.
     pub fn spec_mut(&mut self) -> &mut PodSpec {
         Arc::make_mut(self.spec.get_or_insert_default())
     }
 
-    /// Whether both should be the same: seldom more than a look at where their specs are.
+    /// Whether both specs are equal: usually a pointer comparison.
     pub(crate) fn is_alike(&self, other: &Self) -> bool {
         match (&self.spec, &other.spec) {
             (Some(mine), Some(theirs)) => Arc::ptr_eq(mine, theirs) || mine == theirs,

@@ -1,4 +1,4 @@
-//! A cluster as another one was: its objects put back, before any controller looks at them.
+//! Restores the objects of another cluster before any controller reads them.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use capstan_apiserver::error::Result;
 use capstan_apiserver::ops::Server;
 use serde_json::Value;
 
-/// How long a definition may take until its kind is served.
+/// Timeout until the kind of a CRD is served.
 const SERVED: Duration = Duration::from_secs(30);
 
-/// Puts objects back: first the definitions of kinds, then everything else at once, so that nobody sees a dependent
-/// without its owner. Owners that are not among them are forgotten, as nobody could tell them from ones that have gone.
+/// Restores objects: CRDs first, then all others in one step, so that no dependent is visible without its owner. Owner
+/// references to objects outside the set are dropped, or garbage collection would delete the dependents.
 pub(crate) async fn restore(server: &Server, objects: Vec<Value>) -> Result<()> {
     let (definitions, others): (Vec<Value>, Vec<Value>) =
         objects.into_iter().partition(|object| object["kind"] == "CustomResourceDefinition");

@@ -1,4 +1,4 @@
-//! What stories in this crate share: a cluster, objects from JSON, and waiting for something to be so.
+//! Shared parts of this crate's stories: a cluster, objects from JSON, and waiting for conditions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(crate) struct Story {
 }
 
 impl Story {
-    /// Starts a cluster. Its nodes take pods at once.
+    /// Starts a cluster with schedulable nodes.
     pub(crate) async fn start(builder: Builder) -> Self {
         let start = "2025-01-01T00:00:00Z".parse().expect("a time");
         let cluster = builder.start_time(start).seed(7).start().await.expect("the cluster starts");
@@ -29,16 +29,16 @@ impl Story {
         story
     }
 
-    /// Waits until all nodes take pods, and pods can be created.
+    /// Waits until all nodes are schedulable, and pods can be created.
     pub(crate) async fn settled(&self) {
         let caches = &self.cluster.context().caches;
-        let fresh = |node: &Arc<Node>| {
+        let is_new = |node: &Arc<Node>| {
             let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
             taints.into_iter().flatten().any(|taint| taint.key == "node.kubernetes.io/not-ready")
         };
         for _ in 0..600 {
             let account = caches.service_accounts.find("default", "default");
-            if account.is_some() && !caches.nodes.list().iter().any(fresh) {
+            if account.is_some() && !caches.nodes.list().iter().any(is_new) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -57,12 +57,12 @@ impl Story {
         self.create(json!({"metadata": {"name": name, "namespace": "default"}, "spec": spec})).await
     }
 
-    /// A pod as it is now.
+    /// The current version of a pod.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Pod>> {
         self.cluster.context().caches.pods.find("default", name)
     }
 
-    /// Waits until a pod is as wanted, at most an hour.
+    /// Waits until a pod meets a condition, at most an hour.
     pub(crate) async fn until(&self, name: &str, wanted: impl Fn(Option<&Pod>) -> bool) {
         let (changes, mut changed) = watch::channel(0);
         self.cluster.context().caches.pods.subscribe(move |_| changes.send_modify(|count| *count += 1));
@@ -93,7 +93,7 @@ impl Story {
     }
 }
 
-/// Lets time pass.
+/// Advances virtual time.
 pub(crate) async fn wait(seconds: u64) {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
 }
@@ -109,7 +109,7 @@ pub(crate) fn phase(wanted: &'static str) -> impl Fn(Option<&Pod>) -> bool {
     move |pod| pod.and_then(|pod| pod.status.as_ref()?.phase.as_deref()) == Some(wanted)
 }
 
-/// Whether there is no pod.
+/// Whether the pod is deleted.
 pub(crate) fn gone(pod: Option<&Pod>) -> bool {
     pod.is_none()
 }

@@ -1,4 +1,4 @@
-//! Typed writes: what controllers, scheduler and nodes do to objects, each as its own user.
+//! Typed writes of controllers, scheduler and nodes, each as its own user.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::caches::Caches;
 use crate::informer::Kind;
 use crate::scheduler::pod::PodInfo;
 
-/// Writes objects as one user and keeps the caches up with what it wrote. Clones share all but the user.
+/// Writes objects as one user and updates the caches with the result. Clones share all but the user.
 #[derive(Clone)]
 pub struct Writer {
     server: Server,
@@ -35,28 +35,28 @@ impl Writer {
         Self { server, caches, caller, options }
     }
 
-    /// Adds an object. Its namespace is that of its metadata.
+    /// Creates an object in the namespace of its metadata.
     pub async fn create<K: Kind>(&self, object: &K) -> Result<Arc<K>> {
         let namespace = object.metadata().namespace.as_deref();
         let target = Target::all(self.resource::<K>()?, namespace);
         let body = to_value(object)?;
-        self.seen(self.server.create(&self.caller, &target, body.into(), &self.options).await?)
+        self.observe_written(self.server.create(&self.caller, &target, body.into(), &self.options).await?)
     }
 
-    /// Turns `old` into `new`, except for the status, if somebody else did not change it meanwhile. Writes nothing when
-    /// both are equal.
+    /// Updates `old` to `new`, except the status, with the resource version as precondition. Writes nothing if both are
+    /// equal.
     pub async fn update<K: Kind>(&self, old: &Arc<K>, new: &K) -> Result<Arc<K>> {
         self.change(old, new, None).await
     }
 
-    /// Gives `old` the status of `new`, if somebody else did not change it meanwhile. Writes nothing when both are equal.
+    /// Updates the status of `old` to that of `new`, with the resource version as precondition. Writes nothing if both
+    /// are equal.
     pub async fn update_status<K: Kind>(&self, old: &Arc<K>, new: &K) -> Result<Arc<K>> {
         self.change(old, new, Some("status")).await
     }
 
-    /// Gives `old`, whose status is `before`, another one, if somebody else did not change it meanwhile: without a look at
-    /// anything else of it.
-    pub(crate) async fn restate<K: Kind>(
+    /// Replaces the status `before` of `old`, with the resource version as precondition, comparing the status alone.
+    pub(crate) async fn replace_status<K: Kind>(
         &self,
         old: &Arc<K>,
         before: &impl serde::Serialize,
@@ -68,14 +68,15 @@ impl Writer {
         }
     }
 
-    /// Gives a node other taints past admission and managed fields, if somebody else did not change it meanwhile.
-    pub(crate) async fn taint(&self, node: &Node, taints: &[Taint]) -> Result<()> {
+    /// Sets the taints of a node with the resource version as precondition. Bypasses admission and managedFields.
+    pub(crate) async fn set_taints(&self, node: &Node, taints: &[Taint]) -> Result<()> {
         let taints = if taints.is_empty() { Value::Null } else { to_value(&taints)? };
         let name = node.metadata.name.as_deref().unwrap_or_default();
-        self.adjust_at::<Node>(name, &json!({"spec": {"taints": taints}}), Some(revision(&node.metadata))).await
+        self.patch_unadmitted_at::<Node>(name, &json!({"spec": {"taints": taints}}), Some(revision(&node.metadata)))
+            .await
     }
 
-    /// Patches an object or a subresource of it, whatever its revision.
+    /// Patches an object or a subresource of it, without a precondition.
     pub async fn patch<K: Kind>(
         &self,
         namespace: Option<&str>,
@@ -87,25 +88,26 @@ impl Writer {
         let mut target = Target::one(self.resource::<K>()?, namespace, name);
         target.subresource = subresource.map(Into::into);
         let patch = Patch { kind, body: body.into() };
-        self.seen(self.server.patch(&self.caller, &target, patch, &self.options).await?)
+        self.observe_written(self.server.patch(&self.caller, &target, patch, &self.options).await?)
     }
 
-    /// Tells the status of a pod past admission and managed fields, if nobody else changed the pod meanwhile.
-    pub(crate) async fn tell(&self, pod: &Pod, status: &PodStatus) -> Result<()> {
+    /// Writes the status of a pod with the resource version as precondition. Bypasses admission and managedFields.
+    pub(crate) async fn write_pod_status(&self, pod: &Pod, status: &PodStatus) -> Result<()> {
         let meta = &pod.metadata;
         let name = meta.name.as_deref().unwrap_or_default();
         let target = Target::one(self.resource::<Pod>()?, meta.namespace.as_deref(), name);
         let uid = meta.uid.as_deref().unwrap_or_default();
-        let outline = outline(status);
-        let object = self.server.replace_status(&self.caller, &target, uid, revision(meta), status, &outline).await?;
+        let selectable_fields = selectable_fields(status);
+        let object =
+            self.server.replace_status(&self.caller, &target, uid, revision(meta), status, &selectable_fields).await?;
         let (metadata, spec) = (meta.clone(), pod.spec.clone());
         self.caches.pods.observe_as(&object, Pod { metadata, spec, status: Some(status.clone()) });
         Ok(())
     }
 
-    /// Puts a pod on a node, past the decoding of a binding, if nobody else changed the pod meanwhile. False if it cannot go
-    /// that way.
-    pub(crate) async fn place(&self, pod: &Pod, node: &str) -> Result<bool> {
+    /// Binds a pod to a node without a Binding object, with the resource version as precondition. Returns false if this
+    /// fast path does not apply.
+    pub(crate) async fn bind_pod(&self, pod: &Pod, node: &str) -> Result<bool> {
         let mut pod = pod.clone();
         let spec = pod.spec_mut();
         if spec.node_name.is_some() || spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()) {
@@ -119,22 +121,23 @@ impl Writer {
         let meta = &pod.metadata;
         let name = meta.name.as_deref().unwrap_or_default();
         let target = Target::one(self.resource::<Pod>()?, meta.namespace.as_deref(), name).sub("binding");
-        let seen = (meta.uid.as_deref().unwrap_or_default(), revision(meta));
-        let outline = outline(status);
-        let placed = self.server.bind_pod(&self.caller, &target, seen, node, &*status, outline).await?;
+        let precondition = (meta.uid.as_deref().unwrap_or_default(), revision(meta));
+        let selectable_fields = selectable_fields(status);
+        let placed =
+            self.server.bind_pod(&self.caller, &target, precondition, node, &*status, selectable_fields).await?;
         if let Some(object) = &placed {
             self.caches.pods.observe_as(object, pod);
         }
         Ok(placed.is_some())
     }
 
-    /// Changes an object outside of namespaces by a merge patch, past admission and managed fields.
-    pub(crate) async fn adjust<K: Kind>(&self, name: &str, body: &Value) -> Result<()> {
-        self.adjust_at::<K>(name, body, None).await
+    /// Merge-patches a cluster-scoped object. Bypasses admission and managedFields.
+    pub(crate) async fn patch_unadmitted<K: Kind>(&self, name: &str, body: &Value) -> Result<()> {
+        self.patch_unadmitted_at::<K>(name, body, None).await
     }
 
-    /// The same, of one revision of it.
-    async fn adjust_at<K: Kind>(&self, name: &str, body: &Value, revision: Option<u64>) -> Result<()> {
+    /// The same with an optional resource version as precondition.
+    async fn patch_unadmitted_at<K: Kind>(&self, name: &str, body: &Value, revision: Option<u64>) -> Result<()> {
         let target = Target::one(self.resource::<K>()?, None, name);
         let object = self.server.merge_patch(&self.caller, &target, body, revision).await?;
         if let Some(cache) = K::cache(&self.caches) {
@@ -143,8 +146,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Deletes a pod that runs, past admission, if nobody else changed it meanwhile. False if it cannot go that way.
-    pub(crate) async fn mark(&self, pod: &Pod) -> Result<bool> {
+    /// Marks a running pod for deletion, with the resource version as precondition. Bypasses admission. Returns false
+    /// if this fast path does not apply.
+    pub(crate) async fn mark_for_deletion(&self, pod: &Pod) -> Result<bool> {
         let meta = &pod.metadata;
         let name = meta.name.as_deref().unwrap_or_default();
         let target = Target::one(self.resource::<Pod>()?, meta.namespace.as_deref(), name);
@@ -162,8 +166,9 @@ impl Writer {
         Ok(true)
     }
 
-    /// Takes away a pod that was deleted and has ended, past admission. False if it cannot go that way.
-    pub(crate) async fn end(&self, pod: &Pod) -> Result<bool> {
+    /// Removes a terminated pod with a deletion timestamp. Bypasses admission. Returns false if this fast path does not
+    /// apply.
+    pub(crate) async fn remove_terminated(&self, pod: &Pod) -> Result<bool> {
         let meta = &pod.metadata;
         let name = meta.name.as_deref().unwrap_or_default();
         let target = Target::one(self.resource::<Pod>()?, meta.namespace.as_deref(), name);
@@ -174,24 +179,34 @@ impl Writer {
         Ok(gone.is_some())
     }
 
-    /// Adds a pod, and keeps it as the server made it: others can be cast in it.
+    /// Creates a pod, and keeps the admitted object as a template of copies.
     pub(crate) async fn template_copy(&self, pod: &Pod) -> Result<PodTemplateCopy> {
         let target = Target::all(self.resource::<Pod>()?, pod.metadata.namespace.as_deref());
         let written = self.server.create(&self.caller, &target, to_value(pod)?.into(), &self.options).await?;
         let value = written.object.value();
-        // The caches leave out its volumes.
-        let light = written.object.parse_unmanaged().is_ok_and(|pod: Pod| PodInfo::new(pod.into()).is_light());
-        Ok(PodTemplateCopy { pattern: ObjectTemplate::new(value, &["affinity"]), pod: self.seen(written)?, light })
+        // The caches trim its volumes.
+        let fits_everywhere =
+            written.object.parse_unmanaged().is_ok_and(|pod: Pod| PodInfo::new(pod.into()).fits_everywhere());
+        Ok(PodTemplateCopy {
+            pattern: ObjectTemplate::new(value, &["affinity"]),
+            pod: self.observe_written(written)?,
+            fits_everywhere,
+        })
     }
 
-    /// Adds a pod like that of the template_copy, past admission, which would come to the same: only its place differs.
-    pub(crate) async fn cast(&self, template_copy: &PodTemplateCopy, place: Place<'_>) -> Result<Arc<Pod>> {
+    /// Creates a copy of the template pod that differs only in its placement. Bypasses admission, which would give the
+    /// same result.
+    pub(crate) async fn create_copy(
+        &self,
+        template_copy: &PodTemplateCopy,
+        placement: Placement<'_>,
+    ) -> Result<Arc<Pod>> {
         let (resource, now) = (self.resource::<Pod>()?, self.now());
         let mut pod = Pod::clone(&template_copy.pod);
         let spec = pod.spec_mut();
-        let affinity = to_value(&place.affinity)?;
-        spec.affinity = place.affinity;
-        if let Some(node) = place.node {
+        let affinity = to_value(&placement.affinity)?;
+        spec.affinity = placement.affinity;
+        if let Some(node) = placement.node {
             spec.node_name = Some(node.to_owned());
             let conditions = pod.status.get_or_insert_default().conditions.get_or_insert_default();
             conditions.push(scheduled(now.clone()));
@@ -199,7 +214,7 @@ impl Writer {
         let status = to_value(&pod.status)?;
         let edit = |object: &mut Value| {
             object["spec"]["affinity"] = affinity;
-            if let Some(node) = place.node {
+            if let Some(node) = placement.node {
                 object["spec"]["nodeName"] = node.into();
                 object["status"] = status;
             }
@@ -212,7 +227,7 @@ impl Writer {
         self.caches.pods.get(object.key()).ok_or_else(|| Status::not_found(&resource, object.name()))
     }
 
-    /// Deletes exactly this object: one of the same name that came after it stays.
+    /// Deletes this object with its UID as precondition: a later one of the same name remains.
     pub async fn delete<K: Kind>(&self, object: &K, options: DeleteOptions) -> Result<()> {
         let meta = object.metadata();
         let preconditions = Preconditions { uid: meta.uid.clone(), ..options.preconditions };
@@ -236,19 +251,19 @@ impl Writer {
         self.server.create(&self.caller, &target, body.into(), &self.options).await
     }
 
-    /// The object as the server has it, past all caches.
+    /// The object from the server, bypassing the caches.
     pub async fn read<K: Kind>(&self, namespace: Option<&str>, name: &str) -> Result<K> {
         let target = Target::one(self.resource::<K>()?, namespace, name);
         let object = self.server.get(&self.caller, &target, &GetOptions::default()).await?;
         object.parse().map_err(Status::internal)
     }
 
-    /// The time as objects say it.
+    /// The current time in whole seconds.
     fn now(&self) -> Option<Time> {
         Timestamp::from_second(self.server.clock().now().as_second()).ok().map(Time)
     }
 
-    /// Who writes.
+    /// The user who writes.
     pub fn caller(&self) -> &Caller {
         &self.caller
     }
@@ -266,7 +281,7 @@ impl Writer {
         self.merge(old, subresource, body).await
     }
 
-    /// Changes an object by a merge patch, if somebody else did not change it meanwhile.
+    /// Merge-patches an object with its resource version as precondition.
     async fn merge<K: Kind>(&self, old: &Arc<K>, subresource: Option<&str>, mut body: Value) -> Result<Arc<K>> {
         let meta = old.metadata();
         body["metadata"]["resourceVersion"] = json!(meta.resource_version);
@@ -275,7 +290,7 @@ impl Writer {
         self.patch(meta.namespace.as_deref(), name, subresource, PatchKind::Merge, body).await
     }
 
-    fn seen<K: Kind>(&self, written: Written) -> Result<Arc<K>> {
+    fn observe_written<K: Kind>(&self, written: Written) -> Result<Arc<K>> {
         let cached = K::cache(&self.caches).and_then(|cache| cache.observe(&written.object));
         match cached {
             Some(object) => Ok(object),
@@ -292,44 +307,44 @@ impl Writer {
     }
 }
 
-/// A pod as the server made it.
+/// An admitted pod.
 pub(crate) struct PodTemplateCopy {
     pattern: ObjectTemplate,
     pod: Arc<Pod>,
-    light: bool,
+    fits_everywhere: bool,
 }
 
 impl PodTemplateCopy {
-    /// Whether a pod like it finds room on every node.
-    pub(crate) fn is_light(&self) -> bool {
-        self.light
+    /// Whether a copy fits on every eligible node.
+    pub(crate) fn fits_everywhere(&self) -> bool {
+        self.fits_everywhere
     }
 }
 
-/// What differs between pods of one template_copy.
-pub(crate) struct Place<'a> {
-    /// Where it may go.
+/// The placement of a copy.
+pub(crate) struct Placement<'a> {
+    /// Node affinity.
     pub(crate) affinity: Option<Affinity>,
-    /// The node that it is on from the beginning, past the scheduler.
+    /// The node that it is bound to from the start, bypassing the scheduler.
     pub(crate) node: Option<&'a str>,
 }
 
-/// Whether there is no such object.
+/// Whether the object does not exist.
 pub fn is_not_found(error: &Status) -> bool {
     error.reason == "NotFound"
 }
 
-/// Whether such an object is there already.
+/// Whether the object exists already.
 pub fn is_already_exists(error: &Status) -> bool {
     error.reason == "AlreadyExists"
 }
 
-/// Whether somebody else wrote first.
+/// Whether the resource version is outdated.
 pub fn is_conflict(error: &Status) -> bool {
     error.reason == "Conflict"
 }
 
-/// The condition of a pod that has a node.
+/// Condition of a scheduled pod.
 const SCHEDULED: &str = "PodScheduled";
 
 fn scheduled(since: Option<Time>) -> PodCondition {
@@ -341,8 +356,8 @@ fn scheduled(since: Option<Time>) -> PodCondition {
     }
 }
 
-/// A pod with what selectors may ask for in this status.
-fn outline(status: &PodStatus) -> Value {
+/// The fields of a pod that field selectors read, with this status.
+fn selectable_fields(status: &PodStatus) -> Value {
     json!({"status": {
         "phase": status.phase,
         "podIP": status.pod_ip,
@@ -351,7 +366,7 @@ fn outline(status: &PodStatus) -> Value {
     }})
 }
 
-/// The revision that an object was read at.
+/// The resource version of an object.
 fn revision(meta: &ObjectMeta) -> u64 {
     meta.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
@@ -360,7 +375,7 @@ fn to_value(object: &impl serde::Serialize) -> Result<Value> {
     serde_json::to_value(object).map_err(Status::internal)
 }
 
-/// The JSON merge patch from `old` to `new`, or nothing if they are equal.
+/// The JSON merge patch from `old` to `new`; `None` if they are equal.
 fn difference(old: &Value, new: &Value) -> Option<Value> {
     let (Value::Object(old), Value::Object(new)) = (old, new) else {
         return (old != new).then(|| new.clone());

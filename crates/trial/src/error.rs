@@ -1,14 +1,14 @@
-//! Why a trial run could not be made.
+//! Errors of trial runs.
 
 use std::io;
 use std::path::PathBuf;
 
 use kube::runtime::watcher;
 
-/// Why a trial run could not be made.
+/// Why a trial run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A manifest, a fleet or a choice of the user is wrong. The message names the place and the fix.
+    /// A manifest, a fleet or an option is invalid. The message names the place and the fix.
     #[error("{0}")]
     Invalid(String),
     /// A file cannot be read.
@@ -16,7 +16,7 @@ pub enum Error {
     Read {
         /// The file.
         file: PathBuf,
-        /// What the system says.
+        /// The I/O error.
         source: io::Error,
     },
     /// The cluster does not serve the kind of a manifest.
@@ -24,55 +24,55 @@ pub enum Error {
     NotServed {
         /// Kind and name.
         what: String,
-        /// What the client says.
+        /// The client's error.
         source: kube::Error,
     },
-    /// The API server refused a manifest.
+    /// The API server rejected a manifest.
     #[error("the cluster refused {what}: {why}")]
     Refused {
         /// Kind and name.
         what: String,
-        /// What the server says.
+        /// The server's message.
         why: String,
     },
     /// A request failed.
     #[error("cannot {what}")]
     Request {
-        /// What was to be done: `apply NIMService x`.
+        /// The operation: `apply NIMService x`.
         what: String,
-        /// What the client says.
+        /// The client's error.
         source: kube::Error,
     },
-    /// Objects cannot be watched.
+    /// A watch failed.
     #[error("cannot watch {what}")]
     Watch {
-        /// Which objects.
+        /// The watched objects.
         what: &'static str,
-        /// What the client says.
+        /// The client's error.
         source: watcher::Error,
     },
     /// A watch ended.
     #[error("the watch of {0} ended")]
     WatchEnded(&'static str),
-    /// The cluster in this process did not start.
+    /// The embedded cluster did not start.
     #[error("the cluster of the trial run did not start")]
     Cluster(#[source] capstan_sim::StartError),
     /// The operator did not start.
     #[error("the operator did not start in the trial run")]
     Operator(#[source] capstan_operator::Error),
-    /// The operator ended, or did not get ready.
+    /// The operator stopped, or did not become ready.
     #[error("the operator did not get ready in the trial run")]
     OperatorNotReady,
-    /// The fleet did not get ready.
+    /// The fleet did not become ready.
     #[error("the fleet was not ready after a week: {0}")]
     FleetNotReady(String),
-    /// Nobody chooses the drivers of the cluster.
+    /// No custom resource selects the drivers of the cluster.
     #[error("the cluster has no ClusterPolicy and no NVIDIADriver: there is no driver to upgrade")]
     NoDriver,
-    /// The copy could not be read.
+    /// The snapshot could not be read.
     #[error(transparent)]
     Inspect(#[from] capstan_inspect::Error),
-    /// The system gives no runtime.
+    /// The tokio runtime could not be started.
     #[error("cannot start a runtime for the trial run")]
     Runtime(#[source] io::Error),
     /// The trial run panicked.

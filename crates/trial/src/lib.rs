@@ -1,5 +1,5 @@
-//! Trial runs: the operator itself in this process and in virtual time, on a copy of a cluster ([`plan`]) or on a fleet that
-//! is not there ([`fleet`]). Nothing is written to any cluster.
+//! Trial runs: the real operator in this process and in virtual time, on a copy of a cluster ([`plan`]) or on a
+//! simulated fleet ([`fleet`]). Nothing is written to any cluster.
 //!
 //! Start reading at [`plan::run`] and [`fleet::simulate`].
 
@@ -13,16 +13,16 @@ pub mod plan;
 pub use error::Error;
 pub use manifests::Manifest;
 
-/// A result whose error says why a trial run could not be made.
+/// A result with the error of a trial run.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Runs this on a thread of its own with a paused clock: time passes only when there is nothing to do.
+/// Runs a function on its own thread with a paused clock: time advances only when all tasks are idle.
 fn in_virtual_time<T: Send>(work: impl AsyncFnOnce() -> Result<T> + Send) -> Result<T> {
     let work = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
         let runtime = runtime.map_err(Error::Runtime)?;
         let outcome = runtime.block_on(work());
-        // To take thousands of nodes apart takes a second that nobody has to wait for.
+        // Dropping thousands of nodes takes a second: do it in the background.
         std::thread::spawn(move || drop(runtime));
         outcome
     };

@@ -1,4 +1,4 @@
-//! Manifests: YAML documents in, objects in the cluster out.
+//! Manifests: parses YAML documents and applies them.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{Error, Result};
 
-/// What is applied when the user brings nothing.
+/// The default manifest.
 const EXAMPLE: &str = include_str!("../../../examples/nimservice.yaml");
 
 const CLUSTER_POLICY: &str = include_str!("../../../examples/gpu/minimal.yaml");
@@ -29,13 +29,13 @@ impl Manifest {
         self.body["metadata"]["name"].as_str().unwrap_or_default()
     }
 
-    /// The namespace of the object, should its kind have any.
+    /// The namespace of the object, if its kind is namespaced.
     pub fn namespace(&self) -> &str {
         self.body["metadata"]["namespace"].as_str().unwrap_or("default")
     }
 }
 
-/// The storage class that claims get which name none, as a cluster has that people use.
+/// A default StorageClass, as in a typical cluster.
 pub fn storage_class() -> Manifest {
     let body = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
@@ -45,7 +45,7 @@ pub fn storage_class() -> Manifest {
     Manifest { kind: GroupVersionKind::gvk("storage.k8s.io", "v1", "StorageClass"), body }
 }
 
-/// What makes the GPUs of the nodes usable, when the user brings nothing that does.
+/// The default ClusterPolicy, if the user's manifests have none.
 pub fn cluster_policy() -> Result<Vec<Manifest>> {
     parse(CLUSTER_POLICY, Path::new("the built-in ClusterPolicy"))
 }
@@ -90,7 +90,7 @@ fn parse(text: &str, file: &Path) -> Result<Vec<Manifest>> {
     Ok(manifests)
 }
 
-/// Whether the cluster has the kind of a manifest.
+/// Whether the cluster serves the kind of a manifest.
 pub async fn is_served(client: &Client, manifest: &Manifest) -> bool {
     kube::discovery::pinned_kind(client, &manifest.kind).await.is_ok()
 }

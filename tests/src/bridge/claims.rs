@@ -1,22 +1,22 @@
-//! A provisioner of volumes for the real control plane: claims of the storage class get one, and it goes with them.
+//! Volume provisioner for the real control plane: claims of the storage class get a volume, deleted with them.
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
-/// The storage class that is provisioned.
+/// The provisioned StorageClass.
 const CLASS: &str = "standard";
 
-/// Makes the volumes that claims wait for, and removes those that no claim needs any more.
+/// Provisions volumes for pending claims, and deletes released ones.
 pub(super) async fn sync(client: &Client) -> kube::Result<()> {
     let claims: Api<PersistentVolumeClaim> = Api::all(client.clone());
     for claim in claims.list(&ListParams::default()).await? {
         let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
         let pending = claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Pending");
-        // The controller asks provisioners by an annotation.
-        let asked = claim.annotations().contains_key("volume.kubernetes.io/storage-provisioner");
-        if class == Some(CLASS) && pending && asked {
+        // The controller selects the provisioner by an annotation.
+        let requested = claim.annotations().contains_key("volume.kubernetes.io/storage-provisioner");
+        if class == Some(CLASS) && pending && requested {
             let _ = provision(client, &claim).await;
         }
     }

@@ -1,13 +1,13 @@
-//! What is copied between the real server and that of the virtual nodes, and what is not.
+//! Fields copied between the real server and that of the virtual nodes.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use serde_json::{Map, Value, json};
 
-/// On a copy: the identity of the pod that it is a copy of.
+/// Annotation of a copy: the UID of the original pod.
 pub(super) const UID: &str = "capstan.test/uid";
 
-/// What a pod has that is decided on the real server, or names something that only it has.
+/// Pod fields that are set by the real server, or reference objects that only it has.
 const OF_POD: &[&str] = &[
     "affinity",
     "ephemeralContainers",
@@ -23,10 +23,10 @@ const OF_POD: &[&str] = &[
     "serviceAccountName",
     "volumes",
 ];
-/// The same of a container.
+/// The same for containers.
 const OF_CONTAINER: &[&str] = &["envFrom", "volumeDevices", "volumeMounts"];
 
-/// The pod for its node.
+/// The copy of a pod for its node.
 pub(super) fn pod(pod: &Pod) -> Pod {
     let mut spec = json!(pod.spec);
     drop_fields(&mut spec, OF_POD);
@@ -49,10 +49,10 @@ pub(super) fn pod(pod: &Pod) -> Pod {
     serde_json::from_value(json!({"metadata": metadata, "spec": spec})).expect("a pod")
 }
 
-/// What its node says of a pod, for the real server.
+/// Status of a pod from its node, for the real server.
 pub(super) fn pod_status(copy: &Pod, pod: &Pod) -> Value {
     let mut status = json!(copy.status);
-    // The real server counts generations by itself, and never changes this class.
+    // The real server tracks generations itself, and the QoS class is immutable.
     drop_fields(&mut status, &["observedGeneration", "qosClass"]);
     json!({"metadata": {"uid": pod.uid()}, "status": status})
 }
@@ -64,7 +64,7 @@ pub(super) fn node(node: &Node) -> Node {
     serde_json::from_value(json!({"metadata": metadata, "spec": {"taints": taints}})).expect("a node")
 }
 
-/// What makes the labels of a node those that the real server has; nothing if they are.
+/// The merge patch to the node labels of the real server; `None` if they are equal.
 pub(super) fn labels(real: &Node, node: &Node) -> Option<Value> {
     let gone = node.labels().keys().filter(|key| !real.labels().contains_key(*key));
     let gone = gone.map(|key| (key.clone(), Value::Null));
@@ -73,7 +73,7 @@ pub(super) fn labels(real: &Node, node: &Node) -> Option<Value> {
     (!change.is_empty()).then_some(Value::Object(change))
 }
 
-/// What it says of itself; its logs are read at that port of this machine.
+/// The node status, with the port of the log server on this machine.
 pub(super) fn node_status(node: &Node, port: u16) -> Value {
     let mut status = json!(node.status);
     status["addresses"] = json!([{"type": "InternalIP", "address": "127.0.0.1"}]);

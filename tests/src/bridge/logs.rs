@@ -1,4 +1,4 @@
-//! Logs of virtual nodes, where a real API server asks a kubelet for them.
+//! Kubelet log endpoint of virtual nodes for a real API server.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::exchange::Failure;
 
-/// No request is longer.
-const HEAD: u64 = 16 << 10;
+/// Maximum length of a request head.
+const MAX_REQUEST_HEAD: u64 = 16 << 10;
 
-/// Serves on this machine until the runtime ends; says at which port.
+/// Serves on this machine until the runtime ends; returns the port.
 pub(super) async fn serve(sim: Client) -> Result<u16, Failure> {
     let local = IpAddr::from([127, 0, 0, 1]);
     let tls = Authority::new("virtual-nodes")?.server_config(&["localhost"], &[local])?;
@@ -25,7 +25,7 @@ pub(super) async fn serve(sim: Client) -> Result<u16, Failure> {
     let port = listener.local_addr()?.port();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            // Who asks in vain asks again.
+            // A failed request is retried by the client.
             tokio::spawn(answer(acceptor.clone(), stream, sim.clone()));
         }
     });
@@ -35,7 +35,7 @@ pub(super) async fn serve(sim: Client) -> Result<u16, Failure> {
 async fn answer(acceptor: TlsAcceptor, stream: TcpStream, sim: Client) -> Result<(), Failure> {
     let mut stream = acceptor.accept(stream).await?;
     let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") && (head.len() as u64) < HEAD {
+    while !head.ends_with(b"\r\n\r\n") && (head.len() as u64) < MAX_REQUEST_HEAD {
         head.push(stream.read_u8().await?);
     }
     let head = String::from_utf8_lossy(&head).into_owned();
@@ -54,7 +54,7 @@ async fn answer(acceptor: TlsAcceptor, stream: TcpStream, sim: Client) -> Result
     Ok(())
 }
 
-/// Where the server of the nodes has the log that a kubelet is asked for.
+/// Path of the requested kubelet log on the embedded server.
 fn sim_path(target: &str) -> Option<String> {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let mut parts = path.strip_prefix("/containerLogs/")?.split('/');

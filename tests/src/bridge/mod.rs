@@ -1,8 +1,8 @@
-//! Virtual nodes on a real control plane: those of the simulation, as clients of the API.
+//! Virtual nodes on a real control plane, as API clients.
 //!
-//! The nodes run on an embedded server of their own, on which there is nothing else. Pods that the real scheduler binds to
-//! them are copied there, less what only the real server knows; what becomes of them is copied back. Scheduler and
-//! controllers are the real ones, and containers behave by the same rules as on the embedded cluster.
+//! The nodes run on their own embedded server, without controllers or scheduler. Pods that the real scheduler binds to
+//! them are copied there, without fields that only the real server knows; their status is copied back. Scheduler and
+//! controllers are real, and containers behave by the same rules as on the embedded cluster.
 
 mod claims;
 mod copy;
@@ -26,32 +26,32 @@ use kube::{Api, Client, Config, ResourceExt};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-/// The time between two looks.
+/// Sync interval.
 const SYNC_INTERVAL: Duration = Duration::from_millis(100);
-/// How often nodes say that they live, in looks.
+/// Heartbeat interval of nodes, in syncs.
 const HEARTBEAT: u64 = 80;
-/// How often claims are looked at, in looks.
+/// Interval of claim provisioning, in syncs.
 const CLAIMS: u64 = 3;
-/// How long a start may take, and how long the objects of a story may take to go.
+/// Timeout of the start, and of the deletion of a story's objects.
 const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(90);
-/// Who writes.
+/// Field manager.
 pub(crate) const MANAGER: &str = "virtual-nodes";
 
-/// A thread with nodes. They go with it.
+/// A thread with nodes, which are removed with it.
 pub(crate) struct Bridge {
     /// The nodes.
     pub(crate) nodes: Nodes,
     end: Option<oneshot::Sender<End>>,
 }
 
-/// The end of a story.
+/// Request to end a story.
 struct End {
     namespace: String,
     done: mpsc::Sender<()>,
 }
 
 impl Bridge {
-    /// Starts it; nodes are there when this returns. It blocks.
+    /// Starts the nodes; blocks until they are registered.
     pub(crate) fn start(config: Config, settings: node::Settings) -> Self {
         let (ready, is_ready) = mpsc::channel();
         let (end, is_over) = oneshot::channel();
@@ -63,7 +63,7 @@ impl Bridge {
         Self { nodes, end: Some(end) }
     }
 
-    /// Removes what a story left, and returns when no operator can meet it again.
+    /// Deletes the objects of a story, and returns when no operator can observe them again.
     pub(crate) fn end(&mut self, namespace: &str) {
         let (done, is_done) = mpsc::channel();
         let end = End { namespace: namespace.to_owned(), done };
@@ -91,10 +91,10 @@ async fn run(
         port,
         real,
         sim,
-        told: BTreeMap::new(),
+        synced_versions: BTreeMap::new(),
         count: 0,
     };
-    while bridge.told.len() < cluster.nodes().names().len() {
+    while bridge.synced_versions.len() < cluster.nodes().names().len() {
         bridge.sync().await;
     }
     let _ = ready.send(cluster.nodes().clone());
@@ -117,7 +117,7 @@ async fn run(
     let _ = done.send(());
 }
 
-/// Keeps a copy of what a server has.
+/// A watched cache.
 fn follow<K>(api: Api<K>) -> Store<K>
 where
     K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + Sync + 'static,
@@ -128,7 +128,7 @@ where
     store
 }
 
-/// Keeps pods off other nodes: a real one cannot pull the images that stories name.
+/// Cordons other nodes: a real one cannot pull the images of stories.
 async fn cordon(real: &Client) -> kube::Result<()> {
     let api: Api<Node> = Api::all(real.clone());
     for other in api.list(&ListParams::default()).await? {
@@ -138,27 +138,27 @@ async fn cordon(real: &Client) -> kube::Result<()> {
     Ok(())
 }
 
-/// What is looked at again and again.
+/// State of the sync loop.
 struct Synchronizer {
     real: Client,
     sim: Client,
-    /// On the real server, and on that of the nodes.
+    /// Pods on the real server, and on that of the nodes.
     pods: [Store<Pod>; 2],
     nodes: [Store<Node>; 2],
-    /// Where logs are served.
+    /// Port of the log server.
     port: u16,
-    /// Versions of nodes and pods that the real server knows, by their name on the server of the nodes.
-    told: BTreeMap<String, String>,
+    /// Resource versions of nodes and pods that were copied to the real server, by name.
+    synced_versions: BTreeMap<String, String>,
     count: u64,
 }
 
-/// What both servers call a pod.
+/// Namespace and name of a pod on both servers.
 fn key(pod: &Pod) -> (String, String) {
     (pod.namespace().unwrap_or_default(), pod.name_any())
 }
 
 impl Synchronizer {
-    /// Synchronizer once. What fails is seen again by the next look.
+    /// Syncs once. Failures are retried by the next sync.
     async fn sync(&mut self) {
         tokio::time::sleep(SYNC_INTERVAL).await;
         let [real, sim] = self.nodes.each_ref().map(Store::state);
@@ -191,14 +191,14 @@ impl Synchronizer {
         }
     }
 
-    /// Tells the real server how a node is doing, if that is news.
+    /// Writes the status of a node to the real server, if it changed.
     async fn node(&mut self, node: &Node) -> kube::Result<()> {
         let (name, version) = (node.name_any(), node.resource_version().unwrap_or_default());
-        if self.told.get(&name) == Some(&version) {
+        if self.synced_versions.get(&name) == Some(&version) {
             return Ok(());
         }
         let api: Api<Node> = Api::all(self.real.clone());
-        if !self.told.contains_key(&name) {
+        if !self.synced_versions.contains_key(&name) {
             match api.create(&PostParams::default(), &copy::node(node)).await {
                 Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {}
                 other => drop(other?),
@@ -206,11 +206,11 @@ impl Synchronizer {
         }
         let status = Patch::Merge(copy::node_status(node, self.port));
         api.patch_status(&name, &PatchParams::default(), &status).await?;
-        self.told.insert(name, version);
+        self.synced_versions.insert(name, version);
         Ok(())
     }
 
-    /// Tells a node which labels it has now.
+    /// Copies the labels of a node from the real server.
     async fn labels(&self, real: &Node, node: &Node) -> kube::Result<()> {
         let Some(labels) = copy::labels(real, node) else { return Ok(()) };
         let api: Api<Node> = Api::all(self.sim.clone());
@@ -231,7 +231,7 @@ impl Synchronizer {
         Ok(())
     }
 
-    /// Brings a pod and its copy together.
+    /// Syncs a pod and its copy.
     async fn pod(&mut self, pod: &Pod, copy: Option<&Pod>) -> kube::Result<()> {
         let going = |pod: &Pod| pod.metadata.deletion_timestamp.is_some();
         let Some(copy) = copy else {
@@ -247,11 +247,11 @@ impl Synchronizer {
         }
         let uid = copy.uid().unwrap_or_default();
         let version = copy.resource_version().unwrap_or_default();
-        if self.told.get(&uid) != Some(&version) {
+        if self.synced_versions.get(&uid) != Some(&version) {
             let api: Api<Pod> = Api::namespaced(self.real.clone(), &pod.namespace().unwrap_or_default());
             let patch = Patch::Merge(copy::pod_status(copy, pod));
             api.patch_status(&pod.name_any(), &PatchParams::default(), &patch).await?;
-            self.told.insert(uid, version);
+            self.synced_versions.insert(uid, version);
         }
         if going(pod) && !going(copy) {
             remove(&self.sim, copy, pod.metadata.deletion_grace_period_seconds).await?;
@@ -259,17 +259,17 @@ impl Synchronizer {
         Ok(())
     }
 
-    /// Gives a pod to its node.
+    /// Creates the copy of a pod for its node.
     async fn take_in(&self, pod: &Pod) -> kube::Result<()> {
         let name = pod.namespace().unwrap_or_default();
         let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}})).expect("a namespace");
-        // It is there from the second pod on; pods are refused until it has its account.
+        // The namespace exists from the second pod on; pods are rejected until it has its ServiceAccount.
         let _ = Api::<Namespace>::all(self.sim.clone()).create(&PostParams::default(), &namespace).await;
         let api: Api<Pod> = Api::namespaced(self.sim.clone(), &name);
         api.create(&PostParams::default(), &copy::pod(pod)).await.map(drop)
     }
 
-    /// Takes the nodes away.
+    /// Removes the nodes.
     async fn leave(&self) {
         let api: Api<Node> = Api::all(self.real.clone());
         let [_, sim] = &self.nodes;
@@ -279,7 +279,7 @@ impl Synchronizer {
     }
 }
 
-/// Deletes exactly this pod.
+/// Deletes this pod, with its UID as precondition.
 async fn remove(client: &Client, pod: &Pod, grace: Option<i64>) -> kube::Result<()> {
     let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
     let same = Preconditions { uid: pod.uid(), resource_version: None };

@@ -1,4 +1,4 @@
-//! The end of a story on a real control plane: what it made goes, with everything that was made for it.
+//! Cleanup after a story on a real control plane: deletes its objects and their dependents.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::real::HOME;
 
-/// Removes custom resources and the namespace, and returns when their pods are gone.
+/// Deletes custom resources and the namespace, and returns when their pods are gone.
 pub(super) async fn sweep(client: &Client, namespace: &str) {
     for kind in capstan_api::kinds() {
         let gvk = GroupVersionKind::gvk(kind.group, kind.version, kind.kind);
@@ -23,13 +23,13 @@ pub(super) async fn sweep(client: &Client, namespace: &str) {
                 Some(namespace) => Api::namespaced_with(client.clone(), &namespace, &resource),
                 None => all.clone(),
             };
-            // Its operator is gone.
+            // Its operator has stopped: remove the finalizers.
             let free = json!({"metadata": {"finalizers": null}});
             let _ = api.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(free)).await;
             let _ = api.delete(&object.name_any(), &DeleteParams::default()).await;
         }
     }
-    // What was orphaned on purpose, as drivers that move over, has nobody to go with.
+    // Objects that were orphaned on purpose, as migrated drivers, are not garbage collected.
     let (now, all) = (DeleteParams::default(), ListParams::default());
     let _ = Api::<DaemonSet>::namespaced(client.clone(), HOME).delete_collection(&now, &all).await;
     let _ = Api::<Pod>::namespaced(client.clone(), HOME).delete_collection(&now, &all).await;
@@ -40,7 +40,7 @@ pub(super) async fn sweep(client: &Client, namespace: &str) {
     }
 }
 
-/// Whether pods of the story are left, or what makes some.
+/// Whether pods of the story, or controllers of pods, are left.
 async fn is_left(client: &Client, namespace: &str) -> bool {
     let sets = Api::<DaemonSet>::namespaced(client.clone(), HOME).list(&ListParams::default()).await;
     let mut left = sets.is_ok_and(|sets| !sets.items.is_empty());

@@ -1,6 +1,6 @@
-//! One operator on a control plane of its own, and what is measured of it.
+//! An operator on its own control plane, with its measurements.
 //!
-//! Several arenas take turns step by step: the machine is the same for all of them when it is busy with something else.
+//! Several arenas take turns step by step, so that other load on the machine affects all of them alike.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -9,28 +9,28 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, ensure};
 
-use super::audit::{Asked, Audit};
+use super::audit::{Audit, Requests};
 use super::cluster::{Cluster, FIRST, SECOND};
 use super::report::Column;
 use super::usage::{Usage, megabytes};
 use crate::cluster::control_plane::{OPERATOR, Workloads};
 use crate::cluster::{Process, until};
 
-/// How long an operator may take to be ready.
-const READY: Duration = Duration::from_secs(120);
-/// Without a request for so long everything is done.
-const CALM: Duration = Duration::from_secs(10);
-/// How long until then.
+/// Timeout until an operator is ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(120);
+/// Time without requests after which an operator counts as idle.
+const IDLE_TIME: Duration = Duration::from_secs(10);
+/// Timeout of that.
 const DEADLINE: Duration = Duration::from_secs(900);
 
-/// Where operators and operands live.
+/// Namespace of operators and operands.
 pub(super) const NAMESPACE: &str = "default";
 
-/// How `capstan` is called.
+/// Command line of `capstan`.
 const OURS: &str = "operator --leader-elect --namespace=default --pod-name={name} --kubeconfig={kubeconfig} \
                     --health-probe-bind-address={health}";
 
-/// An operator: its program, and how it is called.
+/// An operator: its program and command line.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
     pub(super) name: String,
@@ -39,7 +39,7 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// Words of its command line, with everything filled in.
+    /// Its arguments, with placeholders replaced.
     fn words(&self, kubeconfig: &Path, health: u16, name: &str) -> Vec<String> {
         let fill = |word: &str| {
             word.replace("{kubeconfig}", &kubeconfig.display().to_string())
@@ -52,9 +52,9 @@ impl Candidate {
 
 pub(super) struct Arena {
     pub(super) cluster: Cluster,
-    /// What was measured so far.
+    /// Measurements so far.
     pub(super) column: Column,
-    /// The process that is measured.
+    /// The measured process.
     pub(super) pid: u32,
     candidate: Candidate,
     audit: Audit,
@@ -64,7 +64,7 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// A control plane, and the operator on it as soon as it is ready.
+    /// Starts a control plane and the operator, and waits until it is ready.
     pub(super) async fn start(root: &Path, number: u16, candidate: &Candidate, workloads: Workloads) -> Result<Self> {
         let cluster = Cluster::start(root, number, workloads).await?;
         let mut arena = Self {
@@ -90,9 +90,14 @@ impl Arena {
         variables.push(("KUBECONFIG".into(), kubeconfig.display().to_string()));
         variables.push(("OPERATOR_NAMESPACE".into(), NAMESPACE.into()));
         process.start_in(&self.candidate.binary, &self.candidate.words(&kubeconfig, health, name), &variables)?;
-        let ready = until(READY, || process.check().is_err() || is_ready(health));
+        let ready = until(READY_TIMEOUT, || process.check().is_err() || is_ready(health));
         process.check()?;
-        ensure!(ready, "the operator is not ready after {} s: see {}", READY.as_secs(), process.log().display());
+        ensure!(
+            ready,
+            "the operator is not ready after {} s: see {}",
+            READY_TIMEOUT.as_secs(),
+            process.log().display()
+        );
         process.pid().context("the operator has ended")
     }
 
@@ -102,7 +107,7 @@ impl Arena {
         Process::of(&self.cluster.home, name)
     }
 
-    /// From here on time, work and requests count.
+    /// Starts the measurement of time, CPU and requests.
     pub(super) fn begin(&mut self) -> Result<()> {
         self.audit.since()?;
         (self.began, self.at) = (Instant::now(), SystemTime::now());
@@ -110,31 +115,31 @@ impl Arena {
         Ok(())
     }
 
-    /// The same for an operator that is not started yet: it has done nothing so far.
-    pub(super) fn begin_anew(&mut self) -> Result<()> {
+    /// The same for an operator that is not started yet.
+    pub(super) fn begin_before_start(&mut self) -> Result<()> {
         self.audit.since()?;
         (self.began, self.at, self.cpu) = (Instant::now(), SystemTime::now(), 0.0);
         Ok(())
     }
 
-    /// Seconds since then.
+    /// Seconds since the start of the measurement.
     pub(super) fn seconds(&self) -> f64 {
         self.began.elapsed().as_secs_f64()
     }
 
-    /// Seconds from then until the last request.
-    pub(super) fn seconds_to_last(&self, asked: &Asked) -> f64 {
+    /// Seconds from the start of the measurement to the last request.
+    pub(super) fn seconds_to_last(&self, requests: &Requests) -> f64 {
         let begin = jiff::Timestamp::try_from(self.at).unwrap_or_default();
-        asked.last.map_or(0.0, |last| (last.as_millisecond() - begin.as_millisecond()) as f64 / 1e3)
+        requests.last.map_or(0.0, |last| (last.as_millisecond() - begin.as_millisecond()) as f64 / 1e3)
     }
 
-    /// Work since then, in seconds of a processor.
+    /// CPU seconds since the start of the measurement.
     pub(super) fn cpu(&self) -> Result<f64> {
         Ok(self.usage()?.cpu - self.cpu)
     }
 
-    /// Requests since then, or since the last time they were asked for.
-    pub(super) fn asked(&mut self) -> Result<Asked> {
+    /// Requests since the last call.
+    pub(super) fn take_requests(&mut self) -> Result<Requests> {
         self.audit.since()
     }
 
@@ -142,21 +147,21 @@ impl Arena {
         Usage::of(self.pid)
     }
 
-    /// Waits until the operator asks nothing any more, and says what it has asked for until then.
-    pub(super) async fn calm(&mut self) -> Result<Asked> {
-        let (begin, mut asked) = (Instant::now(), self.asked()?);
+    /// Waits until the operator sends no requests, and returns those sent until then.
+    pub(super) async fn wait_until_idle(&mut self) -> Result<Requests> {
+        let (begin, mut requests) = (Instant::now(), self.take_requests()?);
         loop {
-            tokio::time::sleep(CALM).await;
-            let more = self.asked()?;
+            tokio::time::sleep(IDLE_TIME).await;
+            let more = self.take_requests()?;
             if more.counts.is_empty() {
-                return Ok(asked);
+                return Ok(requests);
             }
-            asked.add(more);
+            requests.add(more);
             ensure!(begin.elapsed() < DEADLINE, "the operator does not come to rest");
         }
     }
 
-    /// Notes how much memory there is now.
+    /// Records the current memory.
     pub(super) fn note_memory(&mut self, when: &str) -> Result<()> {
         let usage = self.usage()?;
         self.column.detail(&format!("memory {when}"), "MB", megabytes(usage.resident));
@@ -164,26 +169,26 @@ impl Arena {
         Ok(())
     }
 
-    /// Notes how much memory there was at most.
+    /// Records the peak memory.
     pub(super) fn note_peak(&mut self) -> Result<()> {
         let peak = megabytes(self.usage()?.peak);
         self.column.main("memory at most", "MB", peak);
         Ok(())
     }
 
-    /// Notes what was asked for and done while nothing changed.
+    /// Records requests and CPU while nothing changed.
     pub(super) fn note_idle(&mut self, seconds: u64) -> Result<()> {
-        let (asked, cpu) = (self.asked()?, self.cpu()?);
-        self.column.main(&format!("requests in {seconds} s without changes"), "", asked.total() as f64);
+        let (requests, cpu) = (self.take_requests()?, self.cpu()?);
+        self.column.main(&format!("requests in {seconds} s without changes"), "", requests.total() as f64);
         self.column.detail(&format!("work in {seconds} s without changes"), "CPU s", cpu);
-        self.column.asked("without changes", &asked);
+        self.column.requests("without changes", &requests);
         Ok(())
     }
 }
 
-/// What a scenario does with one arena: steps that all arenas take in turn, and pauses that they take together.
+/// Steps of a scenario in one arena: all arenas take them in turn, and pause together.
 pub(super) trait Play {
-    /// What is done, in this order.
+    /// The steps, in order.
     const STEPS: &'static [Step];
     fn arena(&mut self) -> &mut Arena;
     async fn step(&mut self, name: &'static str) -> Result<()>;
@@ -191,13 +196,13 @@ pub(super) trait Play {
 
 pub(super) enum Step {
     Do(&'static str),
-    /// A while before anything is done; then memory is noted.
+    /// An idle period before any work; then memory is recorded.
     Before,
-    /// A while after everything is done, in which nothing changes: there is nothing to ask for and nothing to do.
+    /// An idle period after all work: the operator should send nothing.
     Idle,
 }
 
-/// Takes all steps, and says what was measured of each operator.
+/// Runs all steps, and returns the measurements of each operator.
 pub(super) async fn play<P: Play>(mut plays: Vec<P>, idle: u64) -> Result<Vec<Column>> {
     for step in P::STEPS {
         match step {
@@ -217,7 +222,7 @@ pub(super) async fn play<P: Play>(mut plays: Vec<P>, idle: u64) -> Result<Vec<Co
                         let start = megabytes(arena.usage()?.peak);
                         arena.column.detail("memory at most at the start", "MB", start);
                         arena.note_memory("before")?;
-                        Usage::forget_peak(arena.pid)?;
+                        Usage::reset_peak(arena.pid)?;
                     } else {
                         arena.note_idle(idle)?;
                         arena.note_memory("after")?;
@@ -230,7 +235,7 @@ pub(super) async fn play<P: Play>(mut plays: Vec<P>, idle: u64) -> Result<Vec<Co
     plays.iter_mut().map(column).collect()
 }
 
-/// Whether the operator says that it is ready.
+/// Whether `/readyz` succeeds.
 fn is_ready(port: u16) -> bool {
     let ask = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;

@@ -1,4 +1,4 @@
-//! The operator's requests, from the API server's audit log.
+//! Requests of the operator, from the API server's audit log.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, SeekFrom};
@@ -12,24 +12,24 @@ use crate::cluster::AUDIT_LOG;
 /// Requests by verb and resource, as `patch nimservices/status`.
 pub(super) type Counts = BTreeMap<String, u64>;
 
-/// What was asked for in some time.
+/// Requests in a period.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Asked {
-    /// Answered requests. Watches and leases do not count, nor does asking what is served.
+pub(super) struct Requests {
+    /// Completed requests, without watches, leases and discovery.
     pub(super) counts: Counts,
-    /// Watches that were begun.
+    /// Started watches.
     pub(super) watches: u64,
-    /// When the last request that counts was answered.
+    /// When the last counted request completed.
     pub(super) last: Option<jiff::Timestamp>,
 }
 
-impl Asked {
-    /// All that count.
+impl Requests {
+    /// Sum of counted requests.
     pub(super) fn total(&self) -> u64 {
         self.counts.values().sum()
     }
 
-    /// Both together.
+    /// Adds both.
     pub(super) fn add(&mut self, more: Self) {
         for (request, count) in more.counts {
             *self.counts.entry(request).or_default() += count;
@@ -38,7 +38,7 @@ impl Asked {
         self.last = self.last.max(more.last);
     }
 
-    fn hear(&mut self, line: &Value, user: &str) {
+    fn add_line(&mut self, line: &Value, user: &str) {
         if line["user"]["username"] != user {
             return;
         }
@@ -52,7 +52,7 @@ impl Asked {
     }
 }
 
-/// The log, read from a place on.
+/// The audit log, read from an offset.
 pub(super) struct Audit {
     file: PathBuf,
     user: &'static str,
@@ -60,33 +60,33 @@ pub(super) struct Audit {
 }
 
 impl Audit {
-    /// The log of the cluster in `home`, from here and now on, of one user.
+    /// The log of the cluster in `home`, from now on, for one user.
     pub(super) fn new(home: &Path, user: &'static str) -> Result<Self> {
         let file = home.join(AUDIT_LOG);
         let place = std::fs::metadata(&file)?.len();
         Ok(Self { file, user, place })
     }
 
-    /// What was asked for since the last call.
-    pub(super) fn since(&mut self) -> Result<Asked> {
+    /// Requests since the last call.
+    pub(super) fn since(&mut self) -> Result<Requests> {
         let mut file = std::fs::File::open(&self.file)?;
         file.seek(SeekFrom::Start(self.place))?;
         let mut text = String::new();
         file.read_to_string(&mut text)?;
-        // The last line may be half a line.
+        // The last line may be incomplete.
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         self.place += whole as u64;
-        let mut asked = Asked::default();
+        let mut requests = Requests::default();
         for line in text[..whole].lines().filter(|line| line.contains(self.user)) {
             if let Ok(line) = serde_json::from_str(line) {
-                asked.hear(&line, self.user);
+                requests.add_line(&line, self.user);
             }
         }
-        Ok(asked)
+        Ok(requests)
     }
 }
 
-/// What a line says that was asked for, if it counts.
+/// The request of a log line, if it counts.
 fn request(line: &Value) -> Option<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (verb, resource) = (text(&line["verb"]), text(&line["objectRef"]["resource"]));
@@ -111,22 +111,22 @@ mod tests {
 
     #[test]
     fn watches_leases_and_others_do_not_count() {
-        let mut asked = Asked::default();
+        let mut requests = Requests::default();
         for line in [line("me", "patch", "pods"), line("you", "patch", "pods"), line("me", "patch", "leases")] {
-            asked.hear(&line, "me");
+            requests.add_line(&line, "me");
         }
-        asked.hear(&line("me", "watch", "pods"), "me");
-        assert_eq!(asked.counts, Counts::from([("patch pods/status".to_owned(), 1)]));
-        assert_eq!(asked.last, "2026-01-01T00:00:01.5Z".parse().ok());
+        requests.add_line(&line("me", "watch", "pods"), "me");
+        assert_eq!(requests.counts, Counts::from([("patch pods/status".to_owned(), 1)]));
+        assert_eq!(requests.last, "2026-01-01T00:00:01.5Z".parse().ok());
     }
 
     #[test]
     fn a_watch_is_told_apart_when_it_begins() {
         let mut begins = line("me", "watch", "pods");
         begins["stage"] = "ResponseStarted".into();
-        let mut asked = Asked::default();
-        asked.hear(&begins, "me");
-        asked.hear(&line("me", "watch", "pods"), "me");
-        assert_eq!(asked, Asked { watches: 1, ..Asked::default() });
+        let mut requests = Requests::default();
+        requests.add_line(&begins, "me");
+        requests.add_line(&line("me", "watch", "pods"), "me");
+        assert_eq!(requests, Requests { watches: 1, ..Requests::default() });
     }
 }

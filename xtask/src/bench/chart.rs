@@ -1,15 +1,15 @@
-//! A chart as SVG: a group of bars for each figure, a bar for each operator, the longest of a group as long as can be.
+//! Bar chart as SVG: a group per figure, a bar per operator, scaled to the longest of each group.
 
-use super::report::{Column, shown};
+use super::report::{Column, format_number};
 
 const WIDTH: usize = 760;
-/// Where bars begin, and how long the longest is.
+/// Start of bars, and length of the longest.
 const LEFT: usize = 290;
 const LONGEST: f64 = 390.0;
 const BAR: usize = 14;
 const GAP: usize = 12;
 const TOP: usize = 56;
-/// Operators in their order; colours that can be told apart on light and on dark pages, and without colour by brightness.
+/// Colours of operators in order; distinguishable on light and dark pages, and by brightness.
 const COLOURS: [&str; 4] = ["#2f81f7", "#9aa4b2", "#d29922", "#3fb950"];
 
 /// The chart.
@@ -30,7 +30,7 @@ pub(super) fn draw(title: &str, columns: &[Column]) -> String {
                     BAR - 2
                 );
                 let end = LEFT + long as usize + 6;
-                body += &text(end, y + BAR - 4, "start", &format!("{}{unit}", shown(*value)));
+                body += &text(end, y + BAR - 4, "start", &format!("{}{unit}", format_number(*value)));
             }
             y += BAR;
         }

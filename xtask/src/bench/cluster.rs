@@ -8,37 +8,37 @@ use anyhow::{Context, Result};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 
-use super::players::{APPLY, each};
-use super::seen::Seen;
+use super::simulated::{APPLY, each};
+use super::watch_cache::WatchCache;
 use crate::cluster::control_plane::{self, OPERATOR, Programs, SERVICES, Workloads};
 use crate::cluster::{Process, output, tools};
 
-/// Where operators say how they are: the first of them.
+/// First port of the operators' health endpoints.
 const HEALTH: u16 = 8201;
 
-/// How long the control plane may take.
-const READY: Duration = Duration::from_secs(120);
+/// Timeout until the control plane is ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Names of operators' processes: the first, and one that stands by.
+/// Names of operator processes: the first, and a standby.
 pub(super) const FIRST: &str = "operator";
 pub(super) const SECOND: &str = "operator-2";
 
-/// A control plane that ends when this is dropped.
+/// A control plane that stops on drop.
 pub(super) struct Cluster {
     pub(super) home: PathBuf,
-    /// A client of the administrator.
+    /// An administrator client.
     pub(super) client: kube::Client,
     number: u16,
 }
 
 impl Cluster {
-    /// Starts the one with that number, with the CRDs that operators want. Call it inside a tokio runtime.
+    /// Starts the control plane with that number, with all CRDs. Call it inside a tokio runtime.
     pub(super) async fn start(root: &Path, number: u16, workloads: Workloads) -> Result<Self> {
         let programs = Programs::find(root)?;
         let home = tools::cache()?.join("bench").join(number.to_string());
         end(&home)?;
         std::fs::create_dir_all(&home)?;
-        control_plane::start_played(&home, &programs, IpAddr::V4(Ipv4Addr::LOCALHOST), workloads)
+        control_plane::start_simulated(&home, &programs, IpAddr::V4(Ipv4Addr::LOCALHOST), workloads)
             .inspect_err(|_| drop(stop(&home)))?;
         let kubeconfig = home.join("kubeconfig");
         let read = Kubeconfig::read_from(&kubeconfig)?;
@@ -51,7 +51,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Installs every CRD, so that operators have them from the beginning, whoever brings his own.
+    /// Installs all CRDs, so that all operators start with them.
     async fn install(&self) -> Result<()> {
         let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         let all: Vec<Value> =
@@ -68,22 +68,24 @@ impl Cluster {
             let conditions = crd["status"]["conditions"].as_array();
             conditions.into_iter().flatten().any(|one| one["type"] == "Established" && one["status"] == "True")
         };
-        let seen = Seen::follow(&self.client, crds);
-        seen.until(READY, "CRDs are served", |all| all.values().filter(|crd| served(crd)).count() == count).await
+        let cache = WatchCache::follow(&self.client, crds);
+        cache
+            .until(READY_TIMEOUT, "CRDs are served", |all| all.values().filter(|crd| served(crd)).count() == count)
+            .await
     }
 
-    /// Where the operator of that name says how it is.
+    /// Health port of the operator of that name.
     pub(super) fn health(&self, process: &str) -> u16 {
         HEALTH + 2 * self.number + u16::from(process == SECOND)
     }
 
-    /// Sends a request of the administrator.
+    /// Sends a request as administrator.
     pub(super) async fn send(&self, method: &str, path: &str, kind: &str, body: &Value) -> Result<Value> {
         send(&self.client, method, path, kind, body).await
     }
 }
 
-/// Sends a request of whoever the client is.
+/// Sends a request with a client.
 pub(super) async fn send(client: &kube::Client, method: &str, path: &str, kind: &str, body: &Value) -> Result<Value> {
     let request = http::Request::builder().method(method).uri(path).header("content-type", kind);
     let request = request.body(body.to_string().into_bytes())?;
@@ -92,12 +94,13 @@ pub(super) async fn send(client: &kube::Client, method: &str, path: &str, kind: 
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // Logs stay for whoever wants to know what went wrong.
+        // Logs are kept for debugging.
         let _ = stop(&self.home);
     }
 }
 
-/// Makes a network in which every address of a Service leads here. API servers want a way out, to tell their address.
+/// Creates a network namespace in which every Service address is local. API servers need a default route to find their
+/// address.
 pub(super) fn network() -> Result<()> {
     for line in [
         "link set lo up",
@@ -119,7 +122,7 @@ fn stop(home: &Path) -> Result<()> {
     control_plane::stop(home)
 }
 
-/// Ends what an earlier run may have left, and removes its data.
+/// Stops leftovers of an earlier run, and removes their data.
 fn end(home: &Path) -> Result<()> {
     stop(home)?;
     match std::fs::remove_dir_all(home) {

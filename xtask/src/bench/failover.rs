@@ -1,4 +1,4 @@
-//! Two operators of which one leads: how long nobody does when that one ends, by its own will and without.
+//! Failover: how long there is no leader after the leader ends, by SIGTERM and by SIGKILL.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::arena::{Arena, Play, Step, play};
 use super::cluster::{FIRST, SECOND};
-use super::seen::Seen;
+use super::watch_cache::WatchCache;
 use super::{Common, Report};
 use crate::cluster::control_plane::Workloads;
 
@@ -18,16 +18,16 @@ pub(crate) struct Args {
     pub(super) common: Common,
 }
 
-/// How long it may take until another one leads.
+/// Timeout until another operator leads.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// Seconds: one that says farewell leaves no gap to speak of; of one that does not, its lease has to run out first.
+/// Limits in seconds: SIGTERM releases the lease; after SIGKILL it has to expire first.
 const AFTER_TERM: f64 = 5.0;
 const AFTER_KILL: f64 = 20.0;
 
 pub(super) async fn run(root: &Path, args: &Args) -> Result<()> {
     let mut plays = Vec::new();
-    for arena in args.common.arenas(root, Workloads::Played).await? {
-        let leases = Seen::follow(&arena.cluster.client, "/apis/coordination.k8s.io/v1/leases");
+    for arena in args.common.arenas(root, Workloads::Simulated).await? {
+        let leases = WatchCache::follow(&arena.cluster.client, "/apis/coordination.k8s.io/v1/leases");
         plays.push(Failover { arena, leases });
     }
     let columns = play(plays, args.common.idle).await?;
@@ -39,7 +39,7 @@ pub(super) async fn run(root: &Path, args: &Args) -> Result<()> {
 
 struct Failover {
     arena: Arena,
-    leases: Seen,
+    leases: WatchCache,
 }
 
 impl Play for Failover {
@@ -49,18 +49,18 @@ impl Play for Failover {
         &mut self.arena
     }
 
-    /// The leader is the first process at first, the second one then.
+    /// The leader is the first process in the first step, the second process in the other.
     async fn step(&mut self, signal: &'static str) -> Result<()> {
         let (leader, other) = if signal == "TERM" { (FIRST, SECOND) } else { (SECOND, FIRST) };
-        let leads = |leases: &super::seen::Objects| holder(leases).is_some();
+        let leads = |leases: &super::watch_cache::Objects| holder(leases).is_some();
         self.leases.until(DEADLINE, "somebody leads", leads).await?;
         let standing_by = self.arena.launch(other)?;
-        // One that was just started may not have looked at the lease yet.
+        // A new standby may not have observed the lease yet.
         tokio::time::sleep(Duration::from_secs(5)).await;
         let before = self.leases.read(holder).context("nobody leads")?;
         let begin = Instant::now();
         self.arena.process(leader).signal(signal)?;
-        let another = |leases: &super::seen::Objects| holder(leases).is_some_and(|now| now != before);
+        let another = |leases: &super::watch_cache::Objects| holder(leases).is_some_and(|now| now != before);
         self.leases.until(DEADLINE, "another one leads", another).await?;
         let name = format!("another leads after SIG{signal}");
         self.arena.column.main(&name, "s", begin.elapsed().as_secs_f64());
@@ -69,8 +69,8 @@ impl Play for Failover {
     }
 }
 
-/// Who holds the lease of operators. Those of the control plane and of nodes are elsewhere.
-fn holder(leases: &super::seen::Objects) -> Option<String> {
+/// Holder of the operators' lease. Those of the control plane and of nodes are in other namespaces.
+fn holder(leases: &super::watch_cache::Objects) -> Option<String> {
     let of_operators = |key: &str| !key.starts_with("kube-");
     let holder = |lease: &Value| lease["spec"]["holderIdentity"].as_str().map(str::to_owned);
     leases

@@ -1,5 +1,5 @@
-//! One ClusterPolicy over many nodes: how soon all are labelled and the policy says that it is ready, whether that is true,
-//! how long a node that joins waits, what it costs, and what the operator does while nothing changes.
+//! One ClusterPolicy over many nodes: time until all are labelled and the policy is ready, whether that status is true,
+//! latency of a joining node, cost, and load while idle.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,36 +8,36 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::arena::{Arena, NAMESPACE, Play, Step, play};
-use super::players::{self, JSON};
-use super::seen::Seen;
+use super::simulated::{self, JSON};
+use super::watch_cache::WatchCache;
 use super::{Common, Report};
 use crate::cluster::control_plane::Workloads;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How many
+    /// Number of nodes
     #[arg(long, default_value = "1000", value_name = "NUMBER")]
     nodes: usize,
-    /// Then run a driver and a validator on each of them, and look at memory again
+    /// Also run a driver and a validator pod on each of them, and measure memory again
     #[arg(long)]
     pods: bool,
     #[command(flatten)]
     pub(super) common: Common,
 }
 
-/// Requests that a node may cost, and all else.
+/// Request budget per node, and for the rest.
 const REQUESTS: f64 = 1.2;
 const REST: f64 = 150.0;
-/// How long a step may take.
+/// Timeout of a step.
 const DEADLINE: Duration = Duration::from_secs(900);
 
 const POLICIES: &str = "/apis/nvidia.com/v1/clusterpolicies";
-/// What says that an operator knows that a node has GPUs.
+/// Label that an operator sets on GPU nodes.
 const PRESENT: &str = "nvidia.com/gpu.present";
 
 pub(super) async fn run(root: &Path, args: &Args) -> Result<()> {
     let mut plays = Vec::new();
-    for arena in args.common.arenas(root, Workloads::Played).await? {
+    for arena in args.common.arenas(root, Workloads::Simulated).await? {
         plays.push(Gpu { fleet: Fleet::new(&arena), arena, nodes: args.nodes, pods: args.pods });
     }
     let columns = play(plays, args.common.idle).await?;
@@ -81,31 +81,31 @@ impl Play for Gpu {
             "add nodes" => self.fleet.add(arena, self.nodes).await?,
             "create the policy" => self.policy().await?,
             "add a node" => {
-                players::gpu_nodes(&arena.cluster, vec!["late".into()]).await?;
+                simulated::gpu_nodes(&arena.cluster, vec!["late".into()]).await?;
                 self.fleet.until_labelled(self.nodes + 1).await?;
                 arena.column.main("a node that joins is labelled after", "s", arena.seconds());
             }
             _ => self.fleet.run_pods(arena).await?,
         }
         let arena = &mut self.arena;
-        let asked = arena.calm().await?;
-        arena.column.asked(name, &asked);
+        let requests = arena.wait_until_idle().await?;
+        arena.column.requests(name, &requests);
         arena.column.detail(&format!("{name}: work"), "CPU s", arena.cpu()?);
-        arena.column.detail(&format!("{name}: requests"), "", asked.total() as f64);
+        arena.column.detail(&format!("{name}: requests"), "", requests.total() as f64);
         arena.note_memory(&format!("after: {name}"))?;
         if name == "create the policy" {
             let work = arena.cpu()?;
             arena.column.main("work until silent", "CPU s", work);
-            arena.column.main("requests until silent", "", asked.total() as f64);
-            arena.column.detail("requests for each node", "", asked.total() as f64 / self.nodes as f64);
-            arena.column.detail("silent after", "s", arena.seconds_to_last(&asked));
+            arena.column.main("requests until silent", "", requests.total() as f64);
+            arena.column.detail("requests for each node", "", requests.total() as f64 / self.nodes as f64);
+            arena.column.detail("silent after", "s", arena.seconds_to_last(&requests));
         }
         Ok(())
     }
 }
 
 impl Gpu {
-    /// Which of the two comes first says whether the operator tells the truth.
+    /// The order of the two shows whether the reported status is true.
     async fn policy(&mut self) -> Result<()> {
         self.fleet.create(&self.arena).await?;
         let (fleet, arena, nodes) = (&self.fleet, &self.arena, self.nodes);
@@ -126,25 +126,25 @@ impl Gpu {
     }
 }
 
-/// Nodes, and what runs on them, on one control plane.
+/// Nodes and their pods on one control plane.
 pub(super) struct Fleet {
-    nodes: Seen,
-    sets: Seen,
-    policies: Seen,
+    nodes: WatchCache,
+    sets: WatchCache,
+    policies: WatchCache,
 }
 
 impl Fleet {
     pub(super) fn new(arena: &Arena) -> Self {
-        let follow = |path: &str| Seen::follow(&arena.cluster.client, path);
+        let follow = |path: &str| WatchCache::follow(&arena.cluster.client, path);
         let sets = follow(&format!("/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"));
         let fleet = Self { nodes: follow("/api/v1/nodes"), sets, policies: follow(POLICIES) };
-        players::daemon_sets(&arena.cluster.client, fleet.sets.clone(), fleet.nodes.clone());
+        simulated::daemon_sets(&arena.cluster.client, fleet.sets.clone(), fleet.nodes.clone());
         fleet
     }
 
     /// Adds nodes.
     pub(super) async fn add(&self, arena: &Arena, count: usize) -> Result<()> {
-        players::gpu_nodes(&arena.cluster, (0..count).map(|number| format!("gpu-{number}")).collect()).await?;
+        simulated::gpu_nodes(&arena.cluster, (0..count).map(|number| format!("gpu-{number}")).collect()).await?;
         self.nodes.until_count(DEADLINE, "nodes are there", count, |_| true).await
     }
 
@@ -173,7 +173,7 @@ impl Fleet {
         self.policies.until_count(DEADLINE, "the policy is ready", 1, ready).await
     }
 
-    /// Runs a driver and a validator on each node.
+    /// Runs a driver and a validator pod on each node.
     async fn run_pods(&self, arena: &Arena) -> Result<()> {
         let wanted = |set: &&Value| {
             let labels = &set["spec"]["template"]["metadata"]["labels"];
@@ -188,12 +188,12 @@ impl Fleet {
             let selector = &set["spec"]["template"]["spec"]["nodeSelector"];
             let here: Vec<String> = nodes
                 .iter()
-                .filter(|(_, labels)| players::selects(selector, labels))
+                .filter(|(_, labels)| simulated::selects(selector, labels))
                 .map(|(name, _)| name.clone())
                 .collect();
-            players::each(here, |node| {
+            simulated::each(here, |node| {
                 let (client, set) = (arena.cluster.client.clone(), set.clone());
-                async move { players::run_pod(&client, &set, &node).await }
+                async move { simulated::run_pod(&client, &set, &node).await }
             })
             .await?;
         }

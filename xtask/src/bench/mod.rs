@@ -1,9 +1,8 @@
-//! `cargo xtask bench`: what operators cost on a real API server, as that server and the kernel count it.
+//! `cargo xtask bench`: cost of operators on a real API server, measured by the server and the kernel.
 //!
-//! Everything runs in a network of its own, so that nothing on the machine is in the way and addresses of Services lead
-//! here: API server and garbage collector are real; nodes, workload controllers and model servers are played by this
-//! process, so that the time of an operator is not that of somebody else. A scenario is a file, and a line in
-//! [`Scenario`].
+//! Everything runs in its own network namespace, isolated from the machine, with Service addresses routed locally. API
+//! server and garbage collector are real; nodes, workload controllers and model servers are simulated by this process,
+//! so that their latency is not measured. A scenario is a file, and a line in [`Scenario`].
 
 mod arena;
 mod audit;
@@ -13,12 +12,12 @@ mod failover;
 mod gpu;
 mod models;
 mod nim;
-mod players;
 mod report;
 mod restart;
-mod seen;
+mod simulated;
 mod upgrade;
 mod usage;
+mod watch_cache;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -33,38 +32,38 @@ use crate::image::order::Layout;
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Scenario {
-    /// Many NIMServices at once: time, requests for each, requests while nothing changes, memory
+    /// Many NIMServices at once: time, requests per service, requests while idle, memory
     Nim(nim::Args),
-    /// A ClusterPolicy over many nodes, and one node more
+    /// A ClusterPolicy over many nodes, and a node that joins
     Gpu(gpu::Args),
-    /// The operator is started again with everything in place
+    /// Restart of the operator with all objects in place
     Restart(restart::Args),
-    /// The leader of two ends, by SIGTERM and by SIGKILL
+    /// Failover of the leader, by SIGTERM and by SIGKILL
     Failover(failover::Args),
-    /// Another driver for all nodes
+    /// Driver upgrade on all nodes
     Upgrade(upgrade::Args),
 }
 
-/// What all scenarios take.
+/// Options of all scenarios.
 #[derive(clap::Args, Clone)]
 struct Common {
     /// Measure this binary instead of a build of this tree; several take turns, step by step
     #[arg(long, value_name = "FILE")]
     binary: Vec<PathBuf>,
-    /// How the binary of the same place is called: words with {kubeconfig}, {health} and {name} in them. KUBECONFIG is set
+    /// Command line of the binary at the same position: words with {kubeconfig}, {health} and {name}. KUBECONFIG is set
     /// as well
     #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
     args: Vec<String>,
-    /// Compare with an earlier run, a JSON file that it wrote
+    /// Compare with an earlier run: its JSON file
     #[arg(long, value_name = "FILE")]
     against: Vec<PathBuf>,
-    /// Seconds without changes, before and after
+    /// Idle seconds, before and after
     #[arg(long, default_value = "60", value_name = "SECONDS")]
     idle: u64,
 }
 
 impl Common {
-    /// Operators, each on a control plane of its own.
+    /// Operators, each on its own control plane.
     async fn arenas(&self, root: &Path, workloads: Workloads) -> Result<Vec<Arena>> {
         cluster::network()?;
         let mut arenas = Vec::new();
@@ -74,7 +73,7 @@ impl Common {
         Ok(arenas)
     }
 
-    /// Programs by names that differ.
+    /// Programs with unique names.
     fn candidates(&self, root: &Path) -> Result<Vec<Candidate>> {
         let own = [root.join(OWN)];
         let binaries = if self.binary.is_empty() { &own[..] } else { &self.binary[..] };
@@ -90,12 +89,12 @@ impl Common {
     }
 }
 
-/// The operator of this tree as it is shipped.
+/// The shipped build of this tree.
 const OWN: &str = "target/image/dist/capstan";
-/// The release build of this command: what it plays beside the operator should take as little of the machine as it can.
+/// The release build of this command: the simulation should use as little CPU as possible.
 const PLAYER: &str = "target/release/xtask";
 
-/// Is set inside the network.
+/// Set inside the network namespace.
 const INSIDE: &str = "CAPSTAN_BENCH_INSIDE";
 
 pub(crate) fn run(root: &Path, scenario: &Scenario) -> Result<()> {
@@ -126,7 +125,7 @@ pub(crate) fn run(root: &Path, scenario: &Scenario) -> Result<()> {
     })
 }
 
-/// Starts this command again in a network of its own.
+/// Restarts this command in its own network namespace.
 fn enter(program: &Path) -> Result<()> {
     let status = Command::new("unshare")
         .args(["--map-root-user", "--net"])

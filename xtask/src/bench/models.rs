@@ -1,4 +1,4 @@
-//! Model servers behind Services, and the registry that their image comes from.
+//! Model servers behind Services, and the registry of their image.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -8,20 +8,20 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::json;
 
-/// Answers for every model server, on whatever address, and for the registry that their image comes from.
+/// Serves every model server, on any address, and the registry of their image.
 pub(super) fn serve(port: u16) -> Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?;
     let content = content();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            // A client that goes away is no failure.
+            // A client that disconnects is not an error.
             let _ = answer(stream, &content);
         }
     });
     Ok(())
 }
 
-/// What an image is in a registry: the manifest, by its tag, and its configuration, by its digest.
+/// An image in a registry: the manifest by tag, and its config by digest.
 pub(super) const TAG: &str = "1.8";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
@@ -69,6 +69,6 @@ fn answer(mut stream: TcpStream, content: &Content) -> std::io::Result<()> {
         body.len(),
         digest(body)
     );
-    let shown = if request.starts_with("HEAD") { "" } else { body };
-    stream.write_all(format!("{head}{shown}").as_bytes())
+    let sent_body = if request.starts_with("HEAD") { "" } else { body };
+    stream.write_all(format!("{head}{sent_body}").as_bytes())
 }

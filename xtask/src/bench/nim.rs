@@ -1,5 +1,5 @@
-//! Many NIMServices at once: how soon their objects are there and they are Ready, what each costs the API server, what the
-//! operator does while nothing changes, and how much memory it takes.
+//! Many NIMServices at once: time until their objects exist and they are Ready, cost per service, load while idle, and
+//! memory.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,42 +9,42 @@ use serde_json::{Value, json};
 
 use super::arena::{Arena, NAMESPACE, Play, Step, play};
 use super::cluster::send;
-use super::players::{self, JSON};
-use super::seen::Seen;
+use super::simulated::{self, JSON};
+use super::watch_cache::WatchCache;
 use super::{Common, Report, models};
 use crate::cluster::control_plane::Workloads;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How many
+    /// Number of services
     #[arg(long, default_value = "500", value_name = "NUMBER")]
     services: usize,
     #[command(flatten)]
     pub(super) common: Common,
 }
 
-/// Requests that one service may cost.
+/// Request budget per service.
 const REQUESTS: f64 = 8.0;
-/// Megabytes that the operator may take, and for how many services.
+/// Memory budget in megabytes, and the number of services it applies to.
 const MEGABYTES: f64 = 40.0;
 const COUNT: usize = 500;
-/// How long a step may take.
+/// Timeout of a step.
 const DEADLINE: Duration = Duration::from_secs(900);
 
-/// What is done. That scheduler and kubelets need their time is not the operator's doing, so pods run before it is looked how
-/// long it takes until services are Ready, whose Deployments say that they are available.
+/// Steps. Scheduler and kubelet time is not the operator's, so pods run before the time until services are Ready is
+/// measured, whose Deployments are available.
 const CREATE: &str = "create services";
 const PODS: &str = "run pods";
 const START: &str = "make Deployments available";
 
 const SERVICES: &str = "/apis/apps.nvidia.com/v1alpha1/namespaces/default/nimservices";
-/// Where model servers answer.
+/// Port of model servers.
 pub(super) const PORT: u16 = 8000;
 
 pub(super) async fn run(root: &Path, args: &Args) -> Result<()> {
     models::serve(PORT)?;
     let mut plays = Vec::new();
-    for arena in args.common.arenas(root, Workloads::Played).await? {
+    for arena in args.common.arenas(root, Workloads::Simulated).await? {
         plays.push(Nim { models: Models::new(&arena).await?, arena, services: args.services });
     }
     let columns = play(plays, args.common.idle).await?;
@@ -79,19 +79,19 @@ impl Play for Nim {
                 self.models.create(arena, self.services).await?;
                 arena.column.main("all children are there after", "s", arena.seconds());
             }
-            PODS => players::pods(&arena.cluster, &self.models.deployments).await?,
+            PODS => simulated::pods(&arena.cluster, &self.models.deployments).await?,
             _ => {
-                players::available(&arena.cluster, &self.models.deployments).await?;
-                let told = arena.seconds();
+                simulated::available(&arena.cluster, &self.models.deployments).await?;
+                let available_at = arena.seconds();
                 self.models.until_ready(self.services).await?;
                 arena.column.main("all are Ready after the first was available", "s", arena.seconds());
-                arena.column.detail("all are Ready after the last was available", "s", arena.seconds() - told);
+                arena.column.detail("all are Ready after the last was available", "s", arena.seconds() - available_at);
             }
         }
-        let asked = arena.calm().await?;
-        arena.column.asked(name, &asked);
+        let requests = arena.wait_until_idle().await?;
+        arena.column.requests(name, &requests);
         arena.column.detail(&format!("{name}: work"), "CPU s", arena.cpu()?);
-        arena.column.detail(&format!("{name}: requests"), "", asked.total() as f64);
+        arena.column.detail(&format!("{name}: requests"), "", requests.total() as f64);
         if name == START {
             let sum = |of: &str| -> f64 {
                 [CREATE, PODS, START].iter().filter_map(|step| arena.column.value(&format!("{step}: {of}"))).sum()
@@ -105,17 +105,17 @@ impl Play for Nim {
     }
 }
 
-/// NIMServices and what they are made of, on one control plane.
+/// NIMServices and their objects on one control plane.
 pub(super) struct Models {
-    services: Seen,
-    deployments: Seen,
-    children: Seen,
+    services: WatchCache,
+    deployments: WatchCache,
+    children: WatchCache,
 }
 
 impl Models {
     pub(super) async fn new(arena: &Arena) -> Result<Self> {
-        players::node(&arena.cluster).await?;
-        let follow = |path: &str| Seen::follow(&arena.cluster.client, path);
+        simulated::node(&arena.cluster).await?;
+        let follow = |path: &str| WatchCache::follow(&arena.cluster.client, path);
         Ok(Self {
             services: follow(SERVICES),
             deployments: follow(&format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments")),
@@ -125,7 +125,7 @@ impl Models {
 
     /// Creates services, and waits until each has a Deployment and a Service.
     pub(super) async fn create(&self, arena: &Arena, count: usize) -> Result<()> {
-        players::each((0..count).collect(), |number| {
+        simulated::each((0..count).collect(), |number| {
             let client = arena.cluster.client.clone();
             async move { send(&client, "POST", SERVICES, JSON, &service(number)).await.map(drop) }
         })
@@ -135,10 +135,10 @@ impl Models {
         self.children.until_count(DEADLINE, "Services are there", count, owned).await
     }
 
-    /// Lets their pods run, and waits until they say that they are ready.
+    /// Runs their pods, and waits until they are Ready.
     pub(super) async fn start(&self, arena: &Arena, count: usize) -> Result<()> {
-        players::pods(&arena.cluster, &self.deployments).await?;
-        players::available(&arena.cluster, &self.deployments).await?;
+        simulated::pods(&arena.cluster, &self.deployments).await?;
+        simulated::available(&arena.cluster, &self.deployments).await?;
         self.until_ready(count).await
     }
 

@@ -1,4 +1,4 @@
-//! What a scenario measured: a table for people, JSON for programs, a chart for pages.
+//! Results of a scenario: a text table, JSON and a chart.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::audit::{Asked, Counts};
+use super::audit::{Counts, Requests};
 use super::chart;
 
-/// One number.
+/// A measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Figure {
     pub(super) name: String,
     pub(super) unit: String,
     pub(super) value: f64,
-    /// Whether it is in the chart.
+    /// Whether the chart shows it.
     pub(super) main: bool,
 }
 
-/// What was measured of one operator.
+/// Measurements of one operator.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Column {
     pub(super) name: String,
@@ -32,19 +32,19 @@ impl Column {
         Self { name: name.into(), ..Self::default() }
     }
 
-    /// Adds what the chart shows.
+    /// Adds a measurement to the chart.
     pub(super) fn main(&mut self, name: &str, unit: &str, value: f64) {
         self.figures.push(Figure { name: name.into(), unit: unit.into(), value, main: true });
     }
 
-    /// Adds what only the table shows.
+    /// Adds a measurement to the table only.
     pub(super) fn detail(&mut self, name: &str, unit: &str, value: f64) {
         self.figures.push(Figure { name: name.into(), unit: unit.into(), value, main: false });
     }
 
-    /// Adds requests by verb and kind.
-    pub(super) fn asked(&mut self, when: &str, asked: &Asked) {
-        self.requests.insert(when.into(), asked.counts.clone());
+    /// Adds requests by verb and resource.
+    pub(super) fn requests(&mut self, when: &str, requests: &Requests) {
+        self.requests.insert(when.into(), requests.counts.clone());
     }
 
     pub(super) fn value(&self, name: &str) -> Option<f64> {
@@ -71,13 +71,13 @@ impl Column {
     }
 }
 
-/// Everything that a run has to say.
+/// Results of a run.
 pub(super) struct Report {
-    /// Name of the file, and heading of the chart.
+    /// File name, and title of the chart.
     name: String,
     title: String,
     pub(super) columns: Vec<Column>,
-    /// What is beyond its budget.
+    /// Exceeded budgets.
     faults: Vec<String>,
 }
 
@@ -86,24 +86,26 @@ impl Report {
         Self { name: name.into(), title: title.into(), columns, faults: Vec::new() }
     }
 
-    /// Notes what is beyond its budget.
+    /// Records an exceeded budget.
     pub(super) fn expect(&mut self, holds: bool, fault: impl FnOnce() -> String) {
         if !holds {
             self.faults.push(fault());
         }
     }
 
-    /// Holds a figure of the first operator to a limit.
+    /// Limits a measurement of the first operator.
     pub(super) fn limit(&mut self, name: &str, limit: f64) {
         match self.columns.first().and_then(|column| column.value(name)) {
             Some(value) => {
-                self.expect(value <= limit, || format!("{name}: {}, the limit is {}", shown(value), shown(limit)));
+                self.expect(value <= limit, || {
+                    format!("{name}: {}, the limit is {}", format_number(value), format_number(limit))
+                });
             }
-            None => self.expect(false, || format!("{name}: not measured, the limit is {}", shown(limit))),
+            None => self.expect(false, || format!("{name}: not measured, the limit is {}", format_number(limit))),
         }
     }
 
-    /// Holds the first operator to silence while nothing changed.
+    /// Limits the requests of the first operator while idle to none.
     pub(super) fn limit_idle(&mut self, seconds: u64) {
         self.limit(&format!("requests in {seconds} s without changes"), 0.0);
     }
@@ -118,7 +120,7 @@ impl Report {
         Ok(())
     }
 
-    /// Prints the table with what earlier runs wrote, writes JSON and chart, and fails if anything is beyond its budget.
+    /// Prints the table with earlier runs, writes JSON and chart, and fails if a budget is exceeded.
     pub(super) fn finish(mut self, root: &Path, earlier: &[PathBuf]) -> Result<()> {
         self.against(earlier)?;
         println!("{}\n{}", self.title, self.table());
@@ -166,12 +168,12 @@ impl Report {
     }
 }
 
-/// A row: the first value, then each other one and what part of it the first one is.
+/// A row: the first value, then each other one and the ratio of the first to it.
 fn cells(name: String, values: &[Option<f64>]) -> Vec<String> {
     let mut cells = vec![name];
     let first = values.first().copied().flatten();
     for (index, value) in values.iter().enumerate() {
-        cells.push(value.map_or("-".into(), shown));
+        cells.push(value.map_or("-".into(), format_number));
         if index > 0 {
             cells.push(ratio(first, *value).map_or("-".into(), |ratio| format!("{ratio:.2}")));
         }
@@ -179,14 +181,14 @@ fn cells(name: String, values: &[Option<f64>]) -> Vec<String> {
     cells
 }
 
-/// What part of another value ours is.
+/// Ratio of our value to another.
 fn ratio(ours: Option<f64>, other: Option<f64>) -> Option<f64> {
     let (ours, other) = (ours?, other?);
     (other != 0.0).then(|| ours / other)
 }
 
-/// A number with as many digits as mean something.
-pub(super) fn shown(value: f64) -> String {
+/// Formats a number with its significant digits.
+pub(super) fn format_number(value: f64) -> String {
     if value.fract() == 0.0 || value.abs() >= 1000.0 {
         format!("{value:.0}")
     } else if value.abs() >= 10.0 {
@@ -222,7 +224,7 @@ mod tests {
         ours.detail("requests for each", "", 8.0);
         other.main("ready", "s", 10.0);
         let counts = Counts::from([("patch nodes".to_owned(), 3)]);
-        ours.asked("until silent", &Asked { counts, ..Asked::default() });
+        ours.requests("until silent", &Requests { counts, ..Requests::default() });
         Report::new("x", "X", vec![ours, other])
     }
 

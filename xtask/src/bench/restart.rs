@@ -1,4 +1,4 @@
-//! An operator that is started again with everything in place: it must find that there is nothing to do.
+//! Restart of an operator with all objects in place: it must write nothing.
 
 use std::path::Path;
 
@@ -14,23 +14,23 @@ use crate::cluster::control_plane::Workloads;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// NIMServices that are Ready
+    /// Number of Ready NIMServices
     #[arg(long, default_value = "500", value_name = "NUMBER")]
     services: usize,
-    /// Nodes below a ClusterPolicy that is ready
+    /// Number of nodes with a ready ClusterPolicy
     #[arg(long, default_value = "1000", value_name = "NUMBER")]
     nodes: usize,
     #[command(flatten)]
     pub(super) common: Common,
 }
 
-/// What the step is called under which requests are listed.
+/// Name of the step in the request list.
 const AGAIN: &str = "start again";
 
 pub(super) async fn run(root: &Path, args: &Args) -> Result<()> {
     models::serve(PORT)?;
     let mut plays = Vec::new();
-    for arena in args.common.arenas(root, Workloads::Played).await? {
+    for arena in args.common.arenas(root, Workloads::Simulated).await? {
         let (models, fleet) = (Models::new(&arena).await?, Fleet::new(&arena));
         plays.push(Restart { arena, models, fleet, services: args.services, nodes: args.nodes });
     }
@@ -69,7 +69,7 @@ impl Play for Restart {
                 self.fleet.until_labelled(self.nodes).await?;
                 self.fleet.until_ready().await?;
             }
-            self.arena.calm().await?;
+            self.arena.wait_until_idle().await?;
             return self.arena.note_memory("before the restart");
         }
         self.again().await
@@ -80,24 +80,24 @@ impl Restart {
     async fn again(&mut self) -> Result<()> {
         let arena = &mut self.arena;
         arena.process(FIRST).stop()?;
-        arena.begin_anew()?;
+        arena.begin_before_start()?;
         arena.pid = arena.launch(FIRST)?;
         arena.column.main("ready after", "s", arena.seconds());
-        let asked = arena.calm().await?;
-        arena.column.main("last request after", "s", arena.seconds_to_last(&asked));
+        let requests = arena.wait_until_idle().await?;
+        arena.column.main("last request after", "s", arena.seconds_to_last(&requests));
         let (work, peak) = (arena.usage()?.cpu, megabytes(arena.usage()?.peak));
         arena.column.main("work until silent", "CPU s", work);
         arena.column.detail("memory at most on the way", "MB", peak);
-        arena.column.main("requests", "", asked.total() as f64);
-        arena.column.detail("watches begun", "", asked.watches as f64);
-        // A lease is no object here, and reviews and definitions are looked at, not changed.
+        arena.column.main("requests", "", requests.total() as f64);
+        arena.column.detail("watches begun", "", requests.watches as f64);
+        // Leases, reviews and unchanged CRDs are not counted as writes.
         let is_write = |kind: &str| {
             let (verb, resource) = kind.split_once(' ').unwrap_or_default();
             !["get", "list"].contains(&verb) && !resource.ends_with("reviews")
         };
-        let written: u64 = asked.counts.iter().filter(|(kind, _)| is_write(kind)).map(|(_, count)| count).sum();
+        let written: u64 = requests.counts.iter().filter(|(kind, _)| is_write(kind)).map(|(_, count)| count).sum();
         arena.column.main("objects written", "", written as f64);
-        arena.column.asked(AGAIN, &asked);
+        arena.column.requests(AGAIN, &requests);
         Ok(())
     }
 }

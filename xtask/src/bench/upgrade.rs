@@ -1,5 +1,5 @@
-//! Another driver for all nodes: how long the rollout takes and what it costs. Controllers and scheduler are real, since they
-//! make the new pods; kubelets are played, and start and end pods at once.
+//! Driver upgrade on all nodes: duration and cost of the rollout. Controllers and scheduler are real, as they create
+//! the new pods; kubelets are simulated, and start and stop pods at once.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,28 +8,28 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::arena::{Arena, NAMESPACE, Play, Step, play};
-use super::players::{self, JSON, MERGE};
-use super::seen::{Objects, Seen};
+use super::simulated::{self, JSON, MERGE};
+use super::watch_cache::{Objects, WatchCache};
 use super::{Common, Report};
 use crate::cluster::control_plane::Workloads;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How many
+    /// Number of nodes
     #[arg(long, default_value = "100", value_name = "NUMBER")]
     nodes: usize,
-    /// Nodes that may be out of use at once, a number or a percentage
+    /// maxUnavailable, a number or a percentage
     #[arg(long, default_value = "25%", value_name = "AMOUNT")]
     max_unavailable: String,
     #[command(flatten)]
     pub(super) common: Common,
 }
 
-/// How long a step may take.
+/// Timeout of a step.
 const DEADLINE: Duration = Duration::from_secs(1800);
 const POLICY: &str = "/apis/nvidia.com/v1/clusterpolicies/cluster-policy";
 const POLICIES: &str = "/apis/nvidia.com/v1/clusterpolicies";
-/// Label with the state of a node's driver.
+/// Label with the driver upgrade state of a node.
 const STATE: &str = "nvidia.com/gpu-driver-upgrade-state";
 const OLD: &str = "580.65.06";
 const NEW: &str = "580.82.07";
@@ -37,9 +37,9 @@ const NEW: &str = "580.82.07";
 pub(super) async fn run(root: &Path, args: &Args) -> Result<()> {
     let mut plays = Vec::new();
     for arena in args.common.arenas(root, Workloads::Real).await? {
-        let follow = |path: &str| Seen::follow(&arena.cluster.client, path);
+        let follow = |path: &str| WatchCache::follow(&arena.cluster.client, path);
         let pods = follow(&format!("/api/v1/namespaces/{NAMESPACE}/pods"));
-        players::kubelets(&arena.cluster.client, pods.clone());
+        simulated::kubelets(&arena.cluster.client, pods.clone());
         let (nodes, policies) = (follow("/api/v1/nodes"), follow(POLICIES));
         let unavailable = args.max_unavailable.clone();
         plays.push(Upgrade { arena, nodes, pods, policies, count: args.nodes, unavailable });
@@ -53,9 +53,9 @@ pub(super) async fn run(root: &Path, args: &Args) -> Result<()> {
 
 struct Upgrade {
     arena: Arena,
-    nodes: Seen,
-    pods: Seen,
-    policies: Seen,
+    nodes: WatchCache,
+    pods: WatchCache,
+    policies: WatchCache,
     count: usize,
     unavailable: String,
 }
@@ -70,7 +70,7 @@ impl Play for Upgrade {
     async fn step(&mut self, name: &'static str) -> Result<()> {
         if name == "install" {
             let names = (0..self.count).map(|number| format!("gpu-{number}")).collect();
-            players::gpu_nodes(&self.arena.cluster, names).await?;
+            simulated::gpu_nodes(&self.arena.cluster, names).await?;
             self.arena.begin()?;
             self.arena.cluster.send("POST", POLICIES, JSON, &policy(&self.unavailable)).await?;
         } else {
@@ -81,16 +81,16 @@ impl Play for Upgrade {
         self.until_on_all(if name == "install" { OLD } else { NEW }).await?;
         let arena = &mut self.arena;
         arena.column.main(&format!("{name}: all nodes are done after"), "s", arena.seconds());
-        let asked = arena.calm().await?;
-        arena.column.asked(name, &asked);
+        let requests = arena.wait_until_idle().await?;
+        arena.column.requests(name, &requests);
         arena.column.main(&format!("{name}: work until silent"), "CPU s", arena.cpu()?);
-        arena.column.main(&format!("{name}: requests for each node"), "", asked.total() as f64 / self.count as f64);
+        arena.column.main(&format!("{name}: requests for each node"), "", requests.total() as f64 / self.count as f64);
         arena.note_memory(&format!("after: {name}"))
     }
 }
 
 impl Upgrade {
-    /// Waits until that driver runs on every node, each takes pods again, and the policy says that it is ready.
+    /// Waits until that driver runs on every node, all are uncordoned, and the policy is ready.
     async fn until_on_all(&self, version: &str) -> Result<()> {
         let runs = |pod: &Value| {
             let containers = pod["spec"]["containers"].as_array().into_iter().flatten();

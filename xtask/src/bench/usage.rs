@@ -1,20 +1,20 @@
-//! What a process takes, as the kernel counts it.
+//! Resource usage of a process, from procfs.
 
 use anyhow::{Context, Result};
 
-/// The kernel counts time of processors in hundredths of a second, whatever its own clock does.
+/// USER_HZ: the unit of CPU time in procfs, whatever the kernel's own clock rate.
 const TICKS: f64 = 100.0;
 
 /// Memory in kilobytes, time in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Usage {
-    /// Everything that is resident.
+    /// Resident set size.
     pub(super) resident: u64,
-    /// What the process has written: heap and stacks.
+    /// Anonymous memory: heap and stacks.
     pub(super) own: u64,
-    /// The most that was resident so far.
+    /// Peak resident set size.
     pub(super) peak: u64,
-    /// Time that processors worked for it, in the kernel too.
+    /// CPU time, user and system.
     pub(super) cpu: f64,
 }
 
@@ -25,8 +25,8 @@ impl Usage {
         Ok(Self::parse(&read("status")?, &read("stat")?))
     }
 
-    /// Lets the kernel look for the most that is resident from now on.
-    pub(super) fn forget_peak(pid: u32) -> Result<()> {
+    /// Resets the peak resident set size.
+    pub(super) fn reset_peak(pid: u32) -> Result<()> {
         std::fs::write(format!("/proc/{pid}/clear_refs"), "5").context("the kernel does not forget the peak of memory")
     }
 
@@ -35,7 +35,7 @@ impl Usage {
             let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
             line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or_default()
         };
-        // The name before it may have spaces and parentheses.
+        // The process name before it may contain spaces and parentheses.
         let after = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         let ticks = |place: usize| after.split_whitespace().nth(place).and_then(|text| text.parse::<f64>().ok());
         let cpu = (ticks(11).unwrap_or_default() + ticks(12).unwrap_or_default()) / TICKS;
@@ -43,7 +43,7 @@ impl Usage {
     }
 }
 
-/// Kilobytes of 1,024 bytes as megabytes of a million.
+/// Converts KiB to MB.
 pub(super) fn megabytes(kilobytes: u64) -> f64 {
     kilobytes as f64 * 1024.0 / 1e6
 }

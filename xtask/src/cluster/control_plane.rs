@@ -13,26 +13,26 @@ use serde_json::json;
 use super::process::{Process, until};
 use super::tools::{self, Tool};
 
-/// How long the control plane may take to answer.
-const READY: Duration = Duration::from_secs(90);
+/// Timeout until the control plane is ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Ports of servers: none that the kernel gives to clients, or one that tries to reach a server that is away gets its
-/// port, and the server cannot come back. Nor any that Services have on nodes.
+/// Port range of servers: outside the ephemeral ports, or a client that reconnects to a stopped server could take its
+/// port; and outside the node ports.
 const PORTS: Range<u16> = 20_000..30_000;
 
-/// Requests as JSON lines: who asked for what.
+/// Audit log, as JSON lines.
 pub(crate) const AUDIT_LOG: &str = "audit.log";
 
-/// Where services get their addresses.
+/// Service CIDR.
 pub(crate) const SERVICES: &str = "10.96.0.0/16";
 
-/// A user for an operator outside the cluster, without any rights of its own.
+/// User of an operator outside the cluster, without any permissions.
 pub(crate) const OPERATOR: &str = "capstan-operator";
 
-/// Clients before servers.
+/// In stop order: clients before servers.
 const ALL: [&Tool; 4] = [&tools::SCHEDULER, &tools::CONTROLLERS, &tools::API_SERVER, &tools::ETCD];
 
-/// Who talks to the API server, with the name and the group that RBAC knows.
+/// Users of the API server, with their RBAC name and group.
 const USERS: &[(&str, &str, &str)] = &[
     ("admin", "admin", "system:masters"),
     ("kube-controller-manager", "system:kube-controller-manager", ""),
@@ -42,7 +42,7 @@ const USERS: &[(&str, &str, &str)] = &[
     ("kubelet", concat!("system:node:", "capstan"), "system:nodes"),
 ];
 
-/// Programs by the path to each.
+/// Paths of the programs.
 pub(crate) struct Programs {
     pub(crate) etcd: PathBuf,
     pub(crate) api_server: PathBuf,
@@ -63,7 +63,7 @@ impl Programs {
     }
 }
 
-/// Starts the control plane on `address` and waits until it answers.
+/// Starts the control plane on `address` and waits until it is ready.
 pub(crate) fn start(home: &Path, programs: &Programs, address: IpAddr) -> Result<()> {
     start_servers(home, programs, address, &[])?;
     process(home, &tools::CONTROLLERS).start(&programs.controllers, &controller_flags(home, address)?)?;
@@ -82,40 +82,42 @@ fn start_scheduler(home: &Path, programs: &Programs, address: IpAddr, more: &[St
     process(home, &tools::SCHEDULER).start(&programs.scheduler, &flags)
 }
 
-/// What ends objects and furnishes namespaces: all else that controllers do is left undone.
-const QUIET: &str = "--controllers=garbage-collector-controller,namespace-controller,serviceaccount-controller,\
+/// Controllers for garbage collection and namespaces only.
+const MINIMAL_CONTROLLERS: &str = "--controllers=garbage-collector-controller,namespace-controller,serviceaccount-controller,\
                      root-ca-certificate-publisher-controller,clusterrole-aggregation-controller";
 
-/// Starts a control plane that changes nothing by itself, on which every request has one answer, and that soon forgets.
-pub(crate) fn start_quiet(home: &Path, programs: &Programs, address: IpAddr) -> Result<()> {
+/// Starts a control plane without self-initiated changes, so that responses are deterministic, and with a short watch
+/// history.
+pub(crate) fn start_deterministic(home: &Path, programs: &Programs, address: IpAddr) -> Result<()> {
     start_servers(home, programs, address, &["--etcd-compaction-interval=10s".to_owned()])?;
     let mut flags = controller_flags(home, address)?;
-    flags.push(QUIET.to_owned());
+    flags.push(MINIMAL_CONTROLLERS.to_owned());
     process(home, &tools::CONTROLLERS).start(&programs.controllers, &flags)?;
     wait(home, "controllers do not work", || has_account(home, &programs.kubectl))
 }
 
-/// Who makes pods of workloads and puts them on nodes.
+/// Controllers of workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Workloads {
-    /// Whoever asked for the control plane.
-    Played,
-    /// Controllers and scheduler, which are given all the time that they want.
+    /// Simulated by the caller.
+    Simulated,
+    /// Real controllers and scheduler, without client rate limits.
     Real,
 }
 
-/// Starts a control plane whose nodes are played by somebody else, who does not let them say every few seconds that they
-/// live, and that tells all requests in one file, however many they are.
-pub(crate) fn start_played(home: &Path, programs: &Programs, address: IpAddr, workloads: Workloads) -> Result<()> {
-    // Nobody would take the taint of a new node away again.
+/// Starts a control plane for simulated nodes without heartbeats, with one unlimited audit log.
+pub(crate) fn start_simulated(home: &Path, programs: &Programs, address: IpAddr, workloads: Workloads) -> Result<()> {
+    // No controller would remove the taint of a new node.
     let flags = ["--disable-admission-plugins=TaintNodesByCondition", "--audit-log-maxsize=100000"];
     start_servers(home, programs, address, &flags.map(str::to_owned))?;
     let mut flags = controller_flags(home, address)?;
     let pace = ["--kube-api-qps=1000", "--kube-api-burst=2000"].map(str::to_owned);
     match workloads {
-        Workloads::Played => flags.push(QUIET.to_owned()),
+        Workloads::Simulated => flags.push(MINIMAL_CONTROLLERS.to_owned()),
         Workloads::Real => {
-            flags.push(format!("{QUIET},daemonset-controller,deployment-controller,replicaset-controller"));
+            flags.push(format!(
+                "{MINIMAL_CONTROLLERS},daemonset-controller,deployment-controller,replicaset-controller"
+            ));
             start_scheduler(home, programs, address, &pace)?;
         }
     }
@@ -124,7 +126,7 @@ pub(crate) fn start_played(home: &Path, programs: &Programs, address: IpAddr, wo
     wait(home, "controllers do not work", || has_account(home, &programs.kubectl))
 }
 
-/// Starts etcd and the API server, and waits until it answers.
+/// Starts etcd and the API server, and waits until it is ready.
 fn start_servers(home: &Path, programs: &Programs, address: IpAddr, more: &[String]) -> Result<()> {
     let (client, peer, port) = (free_port(address)?, free_port(address)?, free_port(address)?);
     write_credentials(home, address, port)?;
@@ -145,14 +147,14 @@ fn controller_flags(home: &Path, address: IpAddr) -> Result<Vec<String>> {
         LEADER.to_owned(),
         format!("--bind-address={address}"),
         format!("--secure-port={}", free_port(address)?),
-        // Each controller is itself, so that the audit log says which one asked.
+        // Each controller uses its own account, so that the audit log shows which one sent a request.
         "--use-service-account-credentials=true".into(),
         format!("--service-account-private-key-file={}", file("accounts.key")),
         format!("--root-ca-file={}", file("certs/apiserver.crt")),
     ])
 }
 
-/// Ends what [`start`] started, without ceremony: its data are of no use afterwards.
+/// Kills what [`start`] started: its data is not used again.
 pub(crate) fn stop(home: &Path) -> Result<()> {
     for tool in ALL {
         process(home, tool).signal("KILL")?;
@@ -166,14 +168,14 @@ pub(crate) fn process(home: &Path, tool: &Tool) -> Process {
     Process::of(home, tool.name)
 }
 
-/// Whether the API server is ready, asked as the administrator.
+/// Whether the API server is ready, asked as administrator.
 pub(crate) fn answers(kubectl: &Path, kubeconfig: &Path) -> bool {
     let config = kubeconfig.display().to_string();
     let args = ["--kubeconfig", &config, "get", "--raw", "/readyz", "--request-timeout=2s"];
     kubeconfig.is_file() && super::process::output(kubectl, &args).is_ok()
 }
 
-/// Whether pods can be made in the namespace `default`: its account comes from a controller.
+/// Whether pods can be created in the namespace `default`: a controller creates its ServiceAccount.
 fn has_account(home: &Path, kubectl: &Path) -> bool {
     let config = home.join("kubeconfig").display().to_string();
     super::process::output(kubectl, &["--kubeconfig", &config, "get", "serviceaccount", "default"]).is_ok()
@@ -181,14 +183,14 @@ fn has_account(home: &Path, kubectl: &Path) -> bool {
 
 fn wait(home: &Path, otherwise: &str, done: impl Fn() -> bool) -> Result<()> {
     let mut fault = Ok(());
-    let answered = until(READY, || {
+    let answered = until(READY_TIMEOUT, || {
         let running = ALL.iter().map(|tool| process(home, tool)).filter(Process::was_started);
         fault = running.into_iter().try_for_each(|process| process.check());
         fault.is_err() || done()
     });
     fault?;
     if !answered {
-        bail!("{otherwise} after {} s: see the logs in {}", READY.as_secs(), home.display());
+        bail!("{otherwise} after {} s: see the logs in {}", READY_TIMEOUT.as_secs(), home.display());
     }
     Ok(())
 }
@@ -197,7 +199,7 @@ fn etcd_flags(home: &Path, client: u16, peer: u16) -> Vec<String> {
     let url = |port: u16| format!("http://127.0.0.1:{port}");
     vec![
         format!("--data-dir={}", home.join("etcd").display()),
-        // Data of a test need not outlive a power cut.
+        // Test data need not survive a power cut.
         "--unsafe-no-fsync".into(),
         "--log-level=error".into(),
         format!("--listen-client-urls={}", url(client)),
@@ -231,7 +233,7 @@ fn api_server_flags(home: &Path, etcd: u16, address: IpAddr, port: u16) -> Vec<S
     ]
 }
 
-/// One line per request, written when it was answered; no bodies.
+/// One line per completed request; no bodies.
 fn write_audit_policy(home: &Path) -> Result<()> {
     let policy = json!({
         "apiVersion": "audit.k8s.io/v1", "kind": "Policy",
@@ -240,7 +242,7 @@ fn write_audit_policy(home: &Path) -> Result<()> {
     Ok(std::fs::write(home.join("audit-policy.json"), policy.to_string())?)
 }
 
-/// Keys of service accounts, a certificate that kubelets trust, and a token and kubeconfig for each user.
+/// ServiceAccount keys, a kubelet client certificate, and a token and kubeconfig for each user.
 fn write_credentials(home: &Path, address: IpAddr, port: u16) -> Result<()> {
     let key = KeyPair::generate().context("cannot make a key")?;
     std::fs::write(home.join("accounts.key"), key.serialize_pem())?;
@@ -266,7 +268,7 @@ fn write_credentials(home: &Path, address: IpAddr, port: u16) -> Result<()> {
     Ok(std::fs::write(home.join("tokens.csv"), tokens)?)
 }
 
-/// What the API server shows to kubelets when it fetches logs, and the authority behind it.
+/// The API server's client certificate for kubelets, and its CA.
 fn write_kubelet_client(home: &Path) -> Result<()> {
     let key = KeyPair::generate()?;
     let mut authority = CertificateParams::new(Vec::new())?;

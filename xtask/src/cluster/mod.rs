@@ -1,7 +1,7 @@
 //! `cargo xtask cluster up|down`: a real Kubernetes with one node on this machine, with RBAC on.
 //!
-//! Nothing of it can be reached from other machines: the control plane listens on the address of a bridge that only
-//! this machine has, or on loopback where there is no node. There is no cluster DNS.
+//! It is not reachable from other machines: the control plane listens on the address of a local bridge, or on loopback
+//! without a node. There is no cluster DNS.
 
 pub(crate) mod control_plane;
 mod node;
@@ -23,13 +23,13 @@ pub(crate) use tools::{API_SERVER, ETCD, HELM, KUBECTL, KUBELET, Tool, in_path};
 pub(crate) enum Action {
     /// Start a control plane and a node, and print the kubeconfig's path
     Up {
-        /// Only the control plane, which needs no root: nothing runs pods
+        /// Only the control plane, without root and without a node
         #[arg(long)]
         control_plane: bool,
     },
-    /// End everything that `up` started, and remove its data
+    /// Stop everything that `up` started, and remove its data
     Down,
-    /// Find, build or install the programs, and print where they are
+    /// Find, build or install the programs, and print their paths
     Tools {
         /// Only those of the control plane
         #[arg(long)]
@@ -57,15 +57,15 @@ pub(crate) fn run(root: &Path, action: &Action) -> Result<()> {
     }
 }
 
-/// Where the cluster keeps its files.
+/// Directory of the cluster's files.
 pub(crate) fn home() -> Result<PathBuf> {
     Ok(tools::cache()?.join("cluster"))
 }
 
-/// A file that is there while a node was asked for.
+/// Marker file of a cluster with a node.
 const WITH_NODE: &str = "with-node";
 
-/// Starts what does not run yet.
+/// Starts what is not running yet.
 pub(crate) fn up(root: &Path, with_node: bool) -> Result<()> {
     let home = home()?;
     if with_node {
@@ -81,7 +81,7 @@ pub(crate) fn up(root: &Path, with_node: bool) -> Result<()> {
     std::fs::create_dir_all(&home)?;
     let result = start(&home, &programs, node.as_ref());
     if result.is_err() {
-        // The logs are what one wants to read now.
+        // Logs are kept for debugging.
         stop(&home)?;
     }
     result
@@ -104,7 +104,7 @@ fn stop(home: &Path) -> Result<()> {
     control_plane::stop(home)
 }
 
-/// Ends everything and removes its data.
+/// Stops everything and removes its data.
 pub(crate) fn down() -> Result<()> {
     let home = home()?;
     stop(&home)?;

@@ -1,7 +1,7 @@
-//! The node: containerd, kubelet and kube-proxy, on a bridge of their own.
+//! The node: containerd, kubelet and kube-proxy, on their own bridge.
 //!
-//! Nothing of it touches a containerd or a CNI configuration that is there already: sockets and data lie under
-//! [`RUN`] and the cluster's home. The kubelet's folder is the usual one, because device plugins look for it there.
+//! An existing containerd or CNI configuration is not touched: sockets and data are under [`RUN`] and the cluster's
+//! home. The kubelet directory is the default one, as device plugins expect it.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use super::process::{Process, kill, output, until};
 use super::tools;
 use crate::image;
 
-/// The bridge that pods are plugged into. The API server listens on its address: pods cannot reach the loopback device.
+/// Bridge of the pods. The API server listens on its address: pods cannot reach loopback.
 const BRIDGE: &str = "capstan0";
 /// Its address.
 pub(crate) const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 244, 0, 1));
@@ -24,16 +24,16 @@ const PODS: &str = "10.244.0.0/24";
 const RUN: &str = "/run/capstan";
 const SOCKET: &str = "/run/capstan/containerd.sock";
 const KUBELET: &str = "/var/lib/kubelet";
-/// A file that is there if that folder was not there before.
-const MADE_KUBELET: &str = "made-kubelet-folder";
+/// Marker file: that directory was created by us.
+const KUBELET_CREATED: &str = "made-kubelet-folder";
 /// Name of the node, as in the kubelet's credentials.
 pub(crate) const NAME: &str = "capstan";
-/// How long the node may take until it is Ready.
-const READY: Duration = Duration::from_secs(90);
-/// An image whose only program sleeps.
+/// Timeout until the node is Ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(90);
+/// An image with one program that sleeps.
 pub(crate) const PAUSE: &str = "capstan.local/pause:1";
 
-/// Programs from the distribution, and the Debian package of each.
+/// Distribution programs, and their Debian packages.
 const PACKAGES: &[(&str, &str)] = &[
     ("containerd", "containerd"),
     ("ctr", "containerd"),
@@ -44,11 +44,11 @@ const PACKAGES: &[(&str, &str)] = &[
 ];
 const PLUGINS: &[&str] = &["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"];
 
-/// Settings of the kernel that pods need. What they were before is kept, and comes back with `down`.
+/// Sysctls that pods need. `down` restores the previous values.
 const SYSCTLS: &[(&str, &str)] =
     &[("/proc/sys/net/ipv4/ip_forward", "1"), ("/proc/sys/net/bridge/bridge-nf-call-iptables", "1")];
 
-/// Programs by the path to each.
+/// Paths of the programs.
 pub(crate) struct Programs {
     kubelet: PathBuf,
     proxy: PathBuf,
@@ -57,7 +57,7 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Finds all of them; what the distribution has is installed when it is missing.
+    /// Finds all programs; missing distribution packages are installed.
     pub(crate) fn find(root: &Path) -> Result<Self> {
         let (kubelet, proxy) = (tools::KUBELET.find(root)?, tools::PROXY.find(root)?);
         install_missing()?;
@@ -66,7 +66,7 @@ impl Programs {
     }
 }
 
-/// Fails if this process may not make a node.
+/// Fails if this process may not create a node.
 pub(crate) fn may_run(home: &Path) -> Result<()> {
     if output("id", &["-u"])?.trim() != "0" {
         bail!("a node needs root: run this as root, or `cargo xtask cluster up --control-plane` for a cluster without");
@@ -102,7 +102,7 @@ fn install_missing() -> Result<()> {
     };
     let args = ["install", "-y", "-q", "--no-install-recommends"];
     let args: Vec<&str> = args.into_iter().chain(missing).collect();
-    // Lists of packages may be missing or old.
+    // Package lists may be missing or outdated.
     if !apt(&args)?.status.success() {
         apt(&["update", "-q"])?;
         let second = apt(&args)?;
@@ -113,7 +113,7 @@ fn install_missing() -> Result<()> {
     Ok(())
 }
 
-/// Makes the bridge. The control plane needs it first.
+/// Creates the bridge, before the control plane starts.
 pub(crate) fn start_network(home: &Path) -> Result<()> {
     output("ip", &["link", "add", BRIDGE, "type", "bridge"])?;
     output("ip", &["address", "add", &format!("{ADDRESS}/24"), "dev", BRIDGE])?;
@@ -144,7 +144,7 @@ pub(crate) fn start(home: &Path, programs: &Programs, kubectl: &Path) -> Result<
     let flags = [format!("--config={}", home.join("containerd.toml").display())];
     let containerd = Process::of(home, "containerd");
     containerd.start(&programs.containerd, &flags)?;
-    if !until(READY, || ctr(&["version"]).is_ok() || containerd.pid().is_none()) {
+    if !until(READY_TIMEOUT, || ctr(&["version"]).is_ok() || containerd.pid().is_none()) {
         bail!("containerd does not answer: see {}", containerd.log().display());
     }
     containerd.check()?;
@@ -152,7 +152,7 @@ pub(crate) fn start(home: &Path, programs: &Programs, kubectl: &Path) -> Result<
     std::fs::write(home.join("kubelet.json"), kubelet_config(home))?;
     if !Path::new(KUBELET).exists() {
         std::fs::create_dir_all(KUBELET)?;
-        std::fs::write(home.join(MADE_KUBELET), "")?;
+        std::fs::write(home.join(KUBELET_CREATED), "")?;
     }
     let flags = [
         format!("--config={}", home.join("kubelet.json").display()),
@@ -170,19 +170,19 @@ pub(crate) fn start(home: &Path, programs: &Programs, kubectl: &Path) -> Result<
 /// Waits until the node is Ready.
 pub(crate) fn wait(home: &Path, kubectl: &Path) -> Result<()> {
     let mut fault = Ok(());
-    let ready = until(READY, || {
+    let ready = until(READY_TIMEOUT, || {
         let names = ["containerd", tools::KUBELET.name, tools::PROXY.name];
         fault = names.iter().try_for_each(|name| Process::of(home, name).check());
         fault.is_err() || is_ready(home, kubectl)
     });
     fault?;
     if !ready {
-        bail!("the node is not Ready after {} s: see the logs in {}", READY.as_secs(), home.display());
+        bail!("the node is not Ready after {} s: see the logs in {}", READY_TIMEOUT.as_secs(), home.display());
     }
     Ok(())
 }
 
-/// Whether the node says that it is Ready.
+/// Whether the node is Ready.
 pub(crate) fn is_ready(home: &Path, kubectl: &Path) -> bool {
     let config = home.join("kubeconfig").display().to_string();
     let path = "jsonpath={.status.conditions[?(@.type=='Ready')].status}";
@@ -190,12 +190,12 @@ pub(crate) fn is_ready(home: &Path, kubectl: &Path) -> bool {
     output(kubectl, &args).is_ok_and(|status| status == "True")
 }
 
-/// Gives an image to the node.
+/// Imports an image on the node.
 pub(crate) fn import(archive: &Path) -> Result<()> {
     ctr(&["images", "import", &archive.display().to_string()]).map(drop)
 }
 
-/// Runs `ctr` in the namespace of the kubelet.
+/// Runs `ctr` in the kubelet's containerd namespace.
 pub(crate) fn ctr(args: &[&str]) -> Result<String> {
     let args: Vec<&str> = ["--address", SOCKET, "--namespace", "k8s.io"].iter().chain(args).copied().collect();
     output("ctr", &args)
@@ -253,12 +253,12 @@ fn kubelet_config(home: &Path) -> String {
         "cgroupDriver": "cgroupfs",
         "failCgroupV1": false,
         "failSwapOn": false,
-        // A small disk must not evict tests.
+        // A small disk must not evict test pods.
         "evictionHard": {},
         "imageGCHighThresholdPercent": 100,
         "localStorageCapacityIsolation": false,
         "makeIPTablesUtilChains": false,
-        // There is no cluster DNS: pods use the node's.
+        // There is no cluster DNS: pods use the node's resolver.
         "clusterDNS": [],
         "syncFrequency": "10s",
         "nodeStatusUpdateFrequency": "5s",
@@ -277,13 +277,13 @@ fn proxy_config(home: &Path) -> String {
         "healthzBindAddress": format!("{ADDRESS}:10256"),
         "metricsBindAddress": format!("{ADDRESS}:10249"),
         "nodePortAddresses": ["primary"],
-        // The table of connections is the machine's, not ours to resize.
+        // The conntrack table belongs to the machine: do not resize it.
         "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
     })
     .to_string()
 }
 
-/// Ends everything on the node and takes back what was changed on the machine.
+/// Stops everything on the node and reverts changes to the machine.
 pub(crate) fn stop(home: &Path) -> Result<()> {
     for name in [tools::KUBELET.name, tools::PROXY.name] {
         Process::of(home, name).stop()?;
@@ -297,15 +297,15 @@ pub(crate) fn stop(home: &Path) -> Result<()> {
         bail!("processes of pods do not end: {left:?}");
     }
     Process::of(home, "containerd").stop()?;
-    let made_folder = home.join(MADE_KUBELET).exists();
+    let made_folder = home.join(KUBELET_CREATED).exists();
     unmount(|target| {
         let ours = [Path::new(RUN), Path::new(KUBELET), home];
-        // The kubelet mounts its folder onto itself.
+        // The kubelet bind-mounts its directory onto itself.
         let inside = ours.iter().any(|folder| target.starts_with(folder) && target != *folder);
         inside || (made_folder && target == Path::new(KUBELET))
     })?;
     remove_cgroups();
-    // Neither is there if `up` did not come that far.
+    // Neither exists if `up` failed before.
     for family in ["ip", "ip6"] {
         let _ = output("nft", &["delete", "table", family, "kube-proxy"]);
     }
@@ -322,7 +322,7 @@ pub(crate) fn stop(home: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Processes in containers of pods.
+/// Processes of pod containers.
 fn pods() -> Vec<u32> {
     let mut pids = Vec::new();
     for folder in cgroups() {
@@ -334,13 +334,13 @@ fn pods() -> Vec<u32> {
     pids
 }
 
-/// Helpers of our containerd, one per pod.
+/// Shims of our containerd, one per pod.
 fn shims() -> Vec<u32> {
     let ours = |line: &str| program(line).starts_with("containerd-shim") && line.contains(SOCKET);
     processes().into_iter().filter(|(_, line)| ours(line)).map(|(pid, _)| pid).collect()
 }
 
-/// All groups below the kubelet's, innermost first.
+/// All cgroups below the kubelet's, innermost first.
 fn cgroups() -> Vec<PathBuf> {
     let mut found = Vec::new();
     let root = Path::new("/sys/fs/cgroup");
@@ -357,21 +357,21 @@ fn cgroups() -> Vec<PathBuf> {
 }
 
 fn remove_cgroups() {
-    // A group can be busy for a moment after its last process has ended.
+    // A cgroup can be busy shortly after its last process exits.
     until(Duration::from_secs(5), || {
         cgroups().iter().for_each(|folder| drop(std::fs::remove_dir(folder)));
         cgroups().is_empty()
     });
 }
 
-/// Unmounts everything, or fails: what stays mounted must not be removed as if it were ours.
+/// Unmounts everything, or fails: mounted directories must not be removed recursively.
 fn unmount(ours: impl Fn(&Path) -> bool) -> Result<()> {
     let mounted = || -> Result<Vec<String>> {
         let mounts = std::fs::read_to_string("/proc/self/mounts")?;
         let targets = mounts.lines().filter_map(|line| line.split(' ').nth(1));
         Ok(targets.filter(|target| ours(Path::new(target))).map(str::to_owned).collect())
     };
-    // Inner ones were mounted later.
+    // Inner mounts were mounted later.
     for target in mounted()?.iter().rev() {
         let _ = output("umount", &["--lazy", target]);
     }

@@ -1,6 +1,6 @@
-//! Programs that outlive us until `down`: each has a file with its process and its command line.
+//! Background programs that run until `down`: each has a file with its PID and command line.
 //!
-//! The command line is kept so that a test can end a program and start the very same again.
+//! The command line is stored so that a test can stop and restart a program unchanged.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-/// How long a program may take to end before it is killed.
+/// Time from SIGTERM to SIGKILL.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// A program of the cluster in `home`.
@@ -22,22 +22,22 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// The one of that name, whether it runs or not.
+    /// The program of that name, running or not.
     pub(crate) fn of(home: &Path, name: &str) -> Self {
         Self { home: home.to_owned(), name: name.to_owned() }
     }
 
-    /// Starts it in a process group of its own.
+    /// Starts it in its own process group.
     pub(crate) fn start(&self, path: &Path, flags: &[String]) -> Result<()> {
         self.start_in(path, flags, &[])
     }
 
-    /// The same, with more in its environment.
+    /// The same, with additional environment variables.
     pub(crate) fn start_in(&self, path: &Path, flags: &[String], variables: &[(String, String)]) -> Result<()> {
         self.spawn(&path.display().to_string(), flags, variables)
     }
 
-    /// Starts it as it was started before.
+    /// Restarts it with the same command line.
     pub(crate) fn start_again(&self) -> Result<()> {
         let record = self.record().with_context(|| format!("{} was never started", self.name))?;
         let flags = record["flags"].as_array().into_iter().flatten();
@@ -65,21 +65,21 @@ impl Process {
         Ok(std::fs::write(self.file(), record.to_string())?)
     }
 
-    /// Whether it was started by this cluster.
+    /// Whether this cluster started it.
     pub(crate) fn was_started(&self) -> bool {
         self.file().exists()
     }
 
-    /// Its process, if it runs.
+    /// Its PID, if it runs.
     pub(crate) fn pid(&self) -> Option<u32> {
         let record = self.record()?;
         let pid = u32::try_from(record["pid"].as_u64()?).ok()?;
-        // A number that the system gave to another program since is not ours; what has ended has no program.
+        // A reused PID belongs to another program; an exited one has no program.
         let program = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
         (program == Path::new(record["program"].as_str()?)).then_some(pid)
     }
 
-    /// Fails with the end of its log if it does not run.
+    /// Fails with the tail of its log if it does not run.
     pub(crate) fn check(&self) -> Result<()> {
         if self.pid().is_some() {
             return Ok(());
@@ -98,7 +98,7 @@ impl Process {
         Ok(())
     }
 
-    /// Ends it: politely at first.
+    /// Stops it: SIGTERM, then SIGKILL.
     pub(crate) fn stop(&self) -> Result<()> {
         for signal in ["TERM", "KILL"] {
             self.signal(signal)?;
@@ -107,14 +107,14 @@ impl Process {
         Ok(())
     }
 
-    /// Waits a while until it has ended, and given back its files and ports.
+    /// Waits for its exit, so that its files and ports are released.
     pub(crate) fn ended(&self) -> Result<()> {
         let last = self.record().and_then(|record| u32::try_from(record["pid"].as_u64()?).ok());
         until(GRACE, || self.pid().is_none() && last.is_none_or(has_no_files));
         Ok(())
     }
 
-    /// Where its output goes.
+    /// Its log file.
     pub(crate) fn log(&self) -> PathBuf {
         self.home.join(format!("{}.log", self.name))
     }
@@ -128,8 +128,8 @@ impl Process {
     }
 }
 
-/// Whether what had this number is gone, or waits only to be asked how it ended. Threads end one by one, and the last one
-/// closes the files: until then a program has a number, and no name.
+/// Whether a process is gone or a zombie without files. Threads exit one by one, and the last one closes the files:
+/// until then the process has a PID, but no executable.
 fn has_no_files(pid: u32) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return true };
     let named = std::fs::read_link(format!("/proc/{pid}/exe")).is_ok();
@@ -137,7 +137,7 @@ fn has_no_files(pid: u32) -> bool {
     named || (threads.count() == 1 && status.lines().any(|line| line.starts_with("State:") && line.contains('Z')))
 }
 
-/// Sends a signal to processes. One that has ended meanwhile is no failure.
+/// Sends a signal to processes. One that has exited meanwhile is not an error.
 pub(crate) fn kill(signal: &str, pids: &[u32]) -> Result<()> {
     let mut command = Command::new("kill");
     command.arg(format!("-{signal}")).args(pids.iter().map(u32::to_string)).stderr(Stdio::null());
@@ -145,7 +145,7 @@ pub(crate) fn kill(signal: &str, pids: &[u32]) -> Result<()> {
     Ok(())
 }
 
-/// Looks again and again until `done`, but not for ever; says whether it is done.
+/// Polls until `done` or the limit; returns whether it is done.
 pub(crate) fn until(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
     let begin = Instant::now();
     loop {
@@ -159,14 +159,14 @@ pub(crate) fn until(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
     }
 }
 
-/// Runs a program to its end and returns what it printed.
+/// Runs a program to completion and returns its output.
 pub(crate) fn output(program: impl AsRef<std::ffi::OsStr>, args: &[&str]) -> Result<String> {
     let program = program.as_ref();
-    let shown = || format!("{} {}", program.to_string_lossy(), args.join(" "));
-    let output = Command::new(program).args(args).output().with_context(|| format!("cannot run {}", shown()))?;
+    let command_line = || format!("{} {}", program.to_string_lossy(), args.join(" "));
+    let output = Command::new(program).args(args).output().with_context(|| format!("cannot run {}", command_line()))?;
     if !output.status.success() {
         let error = String::from_utf8_lossy(&output.stderr);
-        bail!("{} failed: {}", shown(), error.trim());
+        bail!("{} failed: {}", command_line(), error.trim());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

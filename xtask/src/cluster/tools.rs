@@ -1,4 +1,4 @@
-//! The programs of a real cluster: found where people keep them, or built from `e2e/tools` with Go and kept in a cache.
+//! Programs of a real cluster: found in PATH, or built from `e2e/tools` with Go and cached.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,7 +26,7 @@ pub(crate) const HELM: Tool = Tool { name: "helm", package: "helm.sh/helm/v3/cmd
 pub(crate) const ALL: [&Tool; 8] = [&KUBECTL, &ETCD, &API_SERVER, &CONTROLLERS, &SCHEDULER, &KUBELET, &PROXY, &HELM];
 
 impl Tool {
-    /// Where the program is. Builds it when it is nowhere.
+    /// Path of the program. Builds it if it is not found.
     pub(crate) fn find(&self, root: &Path) -> Result<PathBuf> {
         let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(|folder| PathBuf::from(folder).join(self.name));
         if let Some(found) = assets.filter(|file| file.is_file()).or_else(|| in_path(self.name)) {
@@ -45,7 +45,7 @@ impl Tool {
         let (major, minor) =
             version.trim_start_matches('v').split_once('.').context("odd version of k8s.io/kubernetes")?;
         let minor = minor.split('.').next().unwrap_or_default();
-        // Without a version the server calls itself v0.0.0, and clients choose ancient APIs.
+        // Without a version the server reports v0.0.0, and clients choose outdated APIs.
         let mut flags = String::from("-s -w");
         for place in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
             flags +=
@@ -72,14 +72,14 @@ impl Tool {
     }
 }
 
-/// Where a program lies in PATH, or where administrators have theirs.
+/// Path of a program in PATH, or in the system directories.
 pub(crate) fn in_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/sbin", "/sbin"].map(PathBuf::from);
     std::env::split_paths(&path).chain(more).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// Where built programs are kept: outside the tree, one folder per set of pinned versions.
+/// Cache of built programs: outside the tree, one directory per set of pinned versions.
 fn folder(root: &Path) -> Result<PathBuf> {
     let versions = std::fs::read(root.join("e2e/tools/go.sum")).context("cannot read e2e/tools/go.sum")?;
     let hash = versions
@@ -90,7 +90,7 @@ fn folder(root: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// The cache of the project on this machine.
+/// The project's cache directory.
 pub(crate) fn cache() -> Result<PathBuf> {
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);

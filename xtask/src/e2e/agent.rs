@@ -1,7 +1,7 @@
-//! What `capstan agent` does on a real node: the kubelet, containerd and runc are real, the GPUs are pretended.
+//! `capstan agent` on a real node: kubelet, containerd and runc are real, the GPUs are simulated.
 //!
-//! Nothing is taken from what the agent says of itself: the node's status, the kubelet's own record, and the environment,
-//! files and device nodes of the containers' processes say what became of it.
+//! The agent's own output is not trusted: the node's status, the kubelet's checkpoint, and the environment, files and
+//! device nodes of container processes are checked.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
@@ -15,21 +15,21 @@ use super::{Suite, examples};
 use crate::cluster::{KUBELET, NODE, PAUSE, Process, ctr, output};
 use crate::image;
 
-/// Name of the agent's pod, of its account and of its rights.
+/// Name of the agent's pod, ServiceAccount and RBAC objects.
 const AGENT: &str = "gpu-agent";
 const RESOURCE: &str = "nvidia.com/gpu";
 const GPUS: usize = 8;
-/// What the kubelet remembers of devices that it handed out.
+/// The kubelet's checkpoint of allocated devices.
 const RECORD: &str = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint";
-/// Where containers are told their devices by mounts.
+/// Directory of device lists passed as volume mounts.
 const MOUNTS: &str = "var/run/nvidia-container-devices";
 
-/// UUID of a pretended H200.
+/// UUID of a simulated H200.
 fn uuid(index: usize) -> String {
     format!("GPU-c0ffee03-0000-4000-8000-{index:08x}0000")
 }
 
-/// A plugin alone: what it offers, what containers get, and that nothing is lost when kubelet, plugin or GPU fail.
+/// The device plugin alone: capacity, allocations, and recovery from failures of kubelet, plugin and GPU.
 pub(super) fn devices(suite: &Suite) -> Result<String> {
     rights(suite)?;
     start(suite, &["agent", "--fake=8xH200", "device-plugin"], &[("HEALTHY_AFTER_SECONDS", "1")])?;
@@ -46,7 +46,7 @@ pub(super) fn devices(suite: &Suite) -> Result<String> {
     let six = suite.holder_of("gpus-six", 6)?;
     expect("what is left for a pod that asks for six", &six.visible()?, &uuids(2..GPUS))?;
     expect("the pod of before", &two.visible()?, &uuids(0..2))?;
-    suite.gone(&["gpus-two", "gpus-six"])?;
+    suite.delete_pods(&["gpus-two", "gpus-six"])?;
 
     ctr(&["tasks", "kill", "--signal", "SIGKILL", &suite.container(AGENT)?])?;
     suite.wait("the agent does not come back", || {
@@ -56,7 +56,7 @@ pub(super) fn devices(suite: &Suite) -> Result<String> {
     offers(suite, GPUS)?;
     let all = suite.holder_of("gpus-all", GPUS)?;
     expect("a pod that asks for all GPUs", &all.visible()?, &uuids(0..GPUS))?;
-    suite.gone(&["gpus-all"])?;
+    suite.delete_pods(&["gpus-all"])?;
 
     faults(suite, "3 reset\n3 xid 48\n")?;
     offers(suite, GPUS - 1)?;
@@ -65,16 +65,16 @@ pub(super) fn devices(suite: &Suite) -> Result<String> {
     expect("a pod that asks for all that are well", &seven.visible()?, &fit)?;
     faults(suite, "")?;
     offers(suite, GPUS)?;
-    suite.gone(&["gpus-seven", AGENT])?;
+    suite.delete_pods(&["gpus-seven", AGENT])?;
     Ok("8 GPUs; 2, 6, 8 and 7 of them were handed out right; kubelet and agent killed, a GPU broken and mended".into())
 }
 
-/// Several roles in one process, and every other way to tell a container its devices.
+/// Several roles in one process, and the other device list strategies.
 pub(super) fn roles(suite: &Suite) -> Result<String> {
     rights(suite)?;
     let driver = driver(&suite.home.join("driver"))?.display().to_string();
     let strategies = "volume-mounts,cdi-annotations,cdi-cri";
-    let told = [
+    let variables = [
         ("DEVICE_LIST_STRATEGY", strategies),
         ("PASS_DEVICE_SPECS", "true"),
         ("NVIDIA_DRIVER_ROOT", driver.as_str()),
@@ -84,7 +84,7 @@ pub(super) fn roles(suite: &Suite) -> Result<String> {
         ("DCGM_EXPORTER_INTERVAL", "1000"),
     ];
     let names = "--roles=device-plugin,feature-discovery,exporter";
-    start(suite, &["agent", "--fake=8xH200", names], &told)?;
+    start(suite, &["agent", "--fake=8xH200", names], &variables)?;
     offers(suite, GPUS)?;
     suite.wait("the node has no labels of its GPUs", || {
         let labels = suite.json(&["get", "node", NODE])?["metadata"]["labels"].clone();
@@ -99,7 +99,7 @@ pub(super) fn roles(suite: &Suite) -> Result<String> {
     expect("device nodes of that pod", &nodes, &wanted)?;
     cdi(suite)?;
     attributed(suite)?;
-    suite.gone(&["gpus-two", AGENT])?;
+    suite.delete_pods(&["gpus-two", AGENT])?;
     suite.wait("labels are left on the node", || {
         let labels = suite.json(&["get", "node", NODE])?["metadata"]["labels"].clone();
         Ok(labels["nvidia.com/gpu.count"].is_null())
@@ -107,7 +107,7 @@ pub(super) fn roles(suite: &Suite) -> Result<String> {
     Ok("labels came and went, metrics name the pod, mounts, device nodes and CDI names are those of its 2 GPUs".into())
 }
 
-/// CDI names went to the kubelet, once by annotation and once by field, and there are specs for them.
+/// CDI names reach the kubelet, by annotation and by field, and specs exist for them.
 fn cdi(suite: &Suite) -> Result<()> {
     let record: Value = serde_json::from_slice(&std::fs::read(RECORD)?).context("the kubelet's record is no JSON")?;
     let entries = record["Data"]["PodDeviceEntries"].as_array().cloned().unwrap_or_default();
@@ -136,7 +136,7 @@ fn cdi(suite: &Suite) -> Result<()> {
     Ok(())
 }
 
-/// Metrics of GPUs that a pod holds name it, and those of others do not.
+/// Metrics of allocated GPUs name their pod, and those of others do not.
 fn attributed(suite: &Suite) -> Result<()> {
     let pod = suite.json(&["get", "pod", AGENT])?;
     let address = format!("{}:9400", pod["status"]["podIP"].as_str().unwrap_or_default());
@@ -151,7 +151,7 @@ fn attributed(suite: &Suite) -> Result<()> {
     })
 }
 
-/// Files that look like those of a driver: device nodes are copies of the one that swallows everything.
+/// Placeholder driver files: device nodes are copies of /dev/null.
 fn driver(folder: &Path) -> Result<PathBuf> {
     const VERSION: &str = "580.65.06";
     let (libraries, dev) = (folder.join("usr/lib/x86_64-linux-gnu"), folder.join("dev"));
@@ -171,7 +171,7 @@ fn driver(folder: &Path) -> Result<PathBuf> {
     Ok(folder.to_owned())
 }
 
-/// Lets the agent label nodes; what it does besides needs no right of the API server.
+/// Allows the agent to label nodes; it needs no other permission.
 fn rights(suite: &Suite) -> Result<()> {
     let named = json!({"name": AGENT});
     suite.apply(&json!({
@@ -188,23 +188,23 @@ fn rights(suite: &Suite) -> Result<()> {
     }))
 }
 
-/// Starts the agent with the folders of the node that it works on.
-fn start(suite: &Suite, args: &[&str], told: &[(&str, &str)]) -> Result<()> {
+/// Starts the agent with the host directories that it needs.
+fn start(suite: &Suite, args: &[&str], variables: &[(&str, &str)]) -> Result<()> {
     for name in ["faults", "cdi", "driver"] {
         std::fs::create_dir_all(suite.home.join(name))?;
     }
     faults(suite, "")?;
-    let here = |name: &str| suite.home.join(name).display().to_string();
+    let in_home = |name: &str| suite.home.join(name).display().to_string();
     let folders = [
         ("plugins", "/var/lib/kubelet/device-plugins".to_owned(), "/var/lib/kubelet/device-plugins"),
         ("pods", "/var/lib/kubelet/pod-resources".to_owned(), "/var/lib/kubelet/pod-resources"),
-        ("faults", here("faults"), "/faults"),
-        ("cdi", here("cdi"), "/var/run/cdi"),
-        ("driver", here("driver"), "/driver-root"),
+        ("faults", in_home("faults"), "/faults"),
+        ("cdi", in_home("cdi"), "/var/run/cdi"),
+        ("driver", in_home("driver"), "/driver-root"),
     ];
     let always = [("CAPSTAN_FAKE_FAULTS", "/faults/now"), ("NODE_NAME", NODE)];
     let env: Vec<Value> =
-        always.iter().chain(told).map(|(name, value)| json!({"name": name, "value": value})).collect();
+        always.iter().chain(variables).map(|(name, value)| json!({"name": name, "value": value})).collect();
     let mounts: Vec<Value> =
         folders.iter().map(|(name, _, inside)| json!({"name": name, "mountPath": inside})).collect();
     let volumes: Vec<Value> = folders
@@ -217,7 +217,7 @@ fn start(suite: &Suite, args: &[&str], told: &[(&str, &str)]) -> Result<()> {
             "serviceAccountName": AGENT, "terminationGracePeriodSeconds": 10,
             "containers": [{
                 "name": "agent", "image": image::TAG, "imagePullPolicy": "Never", "args": args, "env": env,
-                // Sockets and folders of the kubelet are root's.
+                // The kubelet's sockets and directories belong to root.
                 "securityContext": {"runAsUser": 0}, "volumeMounts": mounts,
             }],
             "volumes": volumes,
@@ -225,19 +225,19 @@ fn start(suite: &Suite, args: &[&str], told: &[(&str, &str)]) -> Result<()> {
     }))
 }
 
-/// Says what is wrong with the pretended GPUs from now on.
+/// Sets the faults of the simulated GPUs.
 fn faults(suite: &Suite, text: &str) -> Result<()> {
     let folder = suite.home.join("faults");
     std::fs::write(folder.join("next"), text)?;
     Ok(std::fs::rename(folder.join("next"), folder.join("now"))?)
 }
 
-/// How often the running agent was taken on by a kubelet.
+/// Number of registrations of the running agent with a kubelet.
 fn registrations(suite: &Suite) -> Result<usize> {
     Ok(suite.kubectl(&["logs", AGENT])?.matches("registered with the kubelet").count())
 }
 
-/// Waits until pods may have so many GPUs of the node.
+/// Waits until the node has this many allocatable GPUs.
 fn offers(suite: &Suite, count: usize) -> Result<()> {
     suite.wait(&format!("the node does not offer {count} GPUs"), || {
         let node = suite.json(&["get", "node", NODE])?;
@@ -261,16 +261,16 @@ fn names_in(folder: &Path) -> Vec<String> {
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
-/// The process of a container that holds GPUs.
+/// A container process with GPUs.
 struct Holder(u32);
 
 impl Holder {
-    /// What it sees as its root.
+    /// Its root directory.
     fn root(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root", self.0))
     }
 
-    /// The GPUs that its environment names.
+    /// The GPUs in its environment.
     fn visible(&self) -> Result<BTreeSet<String>> {
         let text = std::fs::read(format!("/proc/{}/environ", self.0)).context("the container does not run")?;
         let text = String::from_utf8_lossy(&text).into_owned();
@@ -280,7 +280,7 @@ impl Holder {
 }
 
 impl Suite {
-    /// Starts a pod that asks for GPUs and does nothing with them, and returns its process.
+    /// Starts an idle pod with GPUs, and returns its process.
     fn holder_of(&self, name: &str, gpus: usize) -> Result<Holder> {
         self.apply(&json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
@@ -306,7 +306,7 @@ impl Suite {
         Ok(Holder(pid.context("a task without a process")?))
     }
 
-    /// The container of a pod with one.
+    /// The container of a single-container pod.
     fn container(&self, pod: &str) -> Result<String> {
         let pod = self.json(&["get", "pod", pod])?;
         let id = pod["status"]["containerStatuses"][0]["containerID"].as_str().unwrap_or_default();
@@ -314,7 +314,7 @@ impl Suite {
     }
 
     /// Deletes pods, and waits until they are gone.
-    fn gone(&self, pods: &[&str]) -> Result<()> {
+    fn delete_pods(&self, pods: &[&str]) -> Result<()> {
         let args: Vec<&str> =
             ["delete", "pod", "--wait=true", "--request-timeout=60s"].iter().chain(pods).copied().collect();
         self.kubectl(&args).map(drop)

@@ -1,4 +1,4 @@
-//! What the operator asked for, from the API server's own log.
+//! Writes of the operator, from the API server's audit log.
 
 use std::io::{Read, Seek, SeekFrom};
 
@@ -8,16 +8,16 @@ use serde_json::Value;
 use super::{RELEASE, Suite};
 use crate::cluster::AUDIT_LOG;
 
-/// A place in the log.
+/// An offset in the log.
 pub(super) struct Mark(u64);
 
 impl Suite {
-    /// Here and now.
+    /// The current offset.
     pub(super) fn mark(&self) -> Result<Mark> {
         Ok(Mark(std::fs::metadata(self.home.join(AUDIT_LOG))?.len()))
     }
 
-    /// What the operator has written since then, apart from leases and events, as `VERB RESOURCE NAME`.
+    /// Writes of the operator since then, without leases and events, as `VERB RESOURCE NAME`.
     pub(super) fn writes_since(&self, mark: &Mark) -> Result<Vec<String>> {
         let mut file = std::fs::File::open(self.home.join(AUDIT_LOG))?;
         file.seek(SeekFrom::Start(mark.0))?;
@@ -49,8 +49,7 @@ fn describe(line: &Value) -> String {
     }
 }
 
-/// Whether what was [described](describe) changed something: what a server refuses, as one does that has just begun, has
-/// to be asked for again.
+/// Whether a [described](describe) write was applied: rejected ones, as by a starting server, are retried.
 pub(super) fn is_applied(write: &str) -> bool {
     !write.ends_with(')')
 }

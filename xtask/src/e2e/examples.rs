@@ -1,4 +1,4 @@
-//! Every file in `examples/` that needs no GPU driver, applied as it is: the images that they name are a model server of ours.
+//! Applies every file in `examples/` that needs no GPU driver unchanged: their images are replaced by our model server.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -14,16 +14,16 @@ use crate::image;
 
 /// The model server.
 const MODEL: &str = "capstan.local/model-server:1";
-/// Groups of Kubernetes itself have no dot, or this ending.
+/// API groups of Kubernetes have no dot, or this suffix.
 const BUILT_IN: &str = ".k8s.io";
 const GPUS: &str = "32";
 const VOLUMES: usize = 8;
-/// By which pods that download find nodes with GPUs.
+/// Node label that download pods select.
 const GPU_NODE: &str = "feature.node.kubernetes.io/pci-10de.present=true";
-/// A folder that an example takes from its node.
+/// A hostPath of an example.
 const HOST_FOLDER: &str = "/var/lib/models";
 
-/// Examples that need what this cluster does not have, and what they must say meanwhile.
+/// Examples that need what this cluster lacks, and the condition message that they must have.
 const WAITING: &[(&str, &str)] = &[
     ("cached", "NIMCache llama-3-1-8b not found"),
     ("devices", "Waiting for deployment \"devices\""),
@@ -31,7 +31,7 @@ const WAITING: &[(&str, &str)] = &[
     ("multi-node", "LeaderWorkerSet"),
 ];
 
-/// Builds the images and gives them to the node.
+/// Builds the images and imports them on the node.
 pub(super) fn images(suite: &Suite) -> Result<String> {
     let model = suite.root.join("target/image/model-server.tar");
     image::model_server(&suite.root, &model, MODEL, &suite.build)?;
@@ -39,7 +39,7 @@ pub(super) fn images(suite: &Suite) -> Result<String> {
     image(suite)
 }
 
-/// The same for that of capstan alone.
+/// The same for the capstan image alone.
 pub(super) fn image(suite: &Suite) -> Result<String> {
     let operator = suite.root.join("target/image/capstan.tar");
     let digest = image::capstan(&suite.root, &operator, image::TAG, &suite.build)?;
@@ -48,7 +48,7 @@ pub(super) fn image(suite: &Suite) -> Result<String> {
     Ok(format!("{} {}, {} MB", image::TAG, &digest[..19.min(digest.len())], bytes / 1_000_000))
 }
 
-/// Gives the node GPUs, by name only, and the cluster some volumes.
+/// Adds GPU capacity, without devices, to the node, and volumes to the cluster.
 pub(super) fn hardware(suite: &Suite) -> Result<String> {
     let patch = json!({"status": {"capacity": {"nvidia.com/gpu": GPUS}}}).to_string();
     suite.kubectl(&["patch", "node", NODE, "--subresource=status", "--type=merge", "-p", &patch])?;
@@ -65,7 +65,7 @@ pub(super) fn hardware(suite: &Suite) -> Result<String> {
     for number in 0..VOLUMES {
         let path = suite.home.join(format!("volumes/{number}"));
         std::fs::create_dir_all(&path)?;
-        // Nobody changes the owner of a folder of the host.
+        // The ownership of a hostPath is not changed for pods.
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777))?;
         suite.apply(&json!({
             "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": format!("volume-{number}")},
@@ -79,18 +79,18 @@ pub(super) fn hardware(suite: &Suite) -> Result<String> {
     Ok(format!("{GPUS} GPUs, {VOLUMES} volumes"))
 }
 
-/// The examples that can run here; those of `examples/gpu` have a step of their own.
+/// The examples that can run here; those of `examples/gpu` have their own step.
 fn files(suite: &Suite) -> [String; 2] {
     ["nimservice.yaml", "nim"].map(|name| suite.root.join("examples").join(name).display().to_string())
 }
 
-/// Objects of files and folders.
+/// Objects of files and directories.
 pub(super) fn objects(suite: &Suite, files: &[&str]) -> Result<Vec<Value>> {
     let files = files.iter().flat_map(|file| ["-f", file]);
     let args: Vec<&str> =
         ["create", "--dry-run=client", "--recursive", "-o", "json"].into_iter().chain(files).collect();
     let text = suite.kubectl(&args)?;
-    // One after the other.
+    // Concatenated JSON documents.
     let objects = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
     objects.collect::<Result<_, _>>().context("kubectl printed no JSON")
 }
@@ -107,16 +107,16 @@ fn ours(suite: &Suite) -> Result<Vec<Value>> {
     Ok(objects(suite, &[&service, &folder])?.into_iter().filter(is_ours).collect())
 }
 
-/// Kind and place of an object, as kubectl takes them.
+/// Kind, name and namespace arguments of kubectl.
 fn place(object: &Value) -> [String; 4] {
     let text = |value: &Value, usual: &str| value.as_str().unwrap_or(usual).to_owned();
     let kind = text(&object["kind"], "");
     [kind, name(object), "-n".into(), text(&object["metadata"]["namespace"], "default")]
 }
 
-/// Applies the files and waits until everything of ours is ready.
+/// Applies the files and waits until all custom resources are ready.
 pub(super) fn apply(suite: &Suite) -> Result<String> {
-    // The operator has just been started, and installs the kinds.
+    // The operator has just started, and installs the CRDs.
     suite.wait("our kinds are not served", || Ok(ours(suite).is_ok()))?;
     let ours = ours(suite)?;
     let pullers = ours.iter().flat_map(|object| texts(object, "modelPuller"));
@@ -125,19 +125,19 @@ pub(super) fn apply(suite: &Suite) -> Result<String> {
         ctr(&["images", "tag", "--force", MODEL, &image])?;
     }
     for object in &ours {
-        bring(suite, object)?;
+        create_references(suite, object)?;
     }
     let [service, folder] = files(suite);
     suite.kubectl(&["apply", "--recursive", "-f", &service, "-f", &folder])?;
     let (mut served, mut waiting) = (Vec::new(), Vec::new());
     for object in &ours {
-        match words(object) {
+        match expected_message(object) {
             None => {
                 ready(suite, object)?;
                 served.push(name(object));
             }
             Some(words) => {
-                says(suite, object, words)?;
+                until_condition_contains(suite, object, words)?;
                 waiting.push(name(object));
             }
         }
@@ -145,23 +145,23 @@ pub(super) fn apply(suite: &Suite) -> Result<String> {
     Ok(format!("{} ready; {} say what they wait for", served.join(", "), waiting.join(", ")))
 }
 
-/// What an example must say because it cannot become ready here.
-pub(super) fn words(object: &Value) -> Option<&'static str> {
+/// The condition message of an example that cannot become ready here.
+pub(super) fn expected_message(object: &Value) -> Option<&'static str> {
     WAITING.iter().find(|(waits, _)| *waits == name(object)).map(|(_, words)| *words)
 }
 
-/// What users bring along, as kind and name: keys and certificates that an object names.
-fn belongings(object: &Value) -> Vec<(&'static str, String)> {
+/// Secrets and ConfigMaps that an object references, as kind and name.
+fn references(object: &Value) -> Vec<(&'static str, String)> {
     let named = |kind, field| texts(object, field).into_iter().map(move |name| (kind, name));
     named("Secret", "authSecret").chain(named("ConfigMap", "certConfigMap")).collect()
 }
 
-/// Makes them, unless an example does.
-fn bring(suite: &Suite, object: &Value) -> Result<()> {
+/// Creates them, unless an example does.
+fn create_references(suite: &Suite, object: &Value) -> Result<()> {
     let [_, _, _, namespace] = place(object);
     let [service, folder] = files(suite);
     let made = objects(suite, &[&service, &folder])?;
-    for (kind, named) in belongings(object) {
+    for (kind, named) in references(object) {
         if made.iter().any(|made| made["kind"] == kind && name(made) == named && place(made)[3] == namespace) {
             continue;
         }
@@ -174,7 +174,7 @@ fn bring(suite: &Suite, object: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Every text under a field of that name, however deep.
+/// Every text in a field of that name, at any depth.
 fn texts(object: &Value, field: &str) -> Vec<String> {
     match object {
         Value::Object(fields) => {
@@ -186,21 +186,21 @@ fn texts(object: &Value, field: &str) -> Vec<String> {
     }
 }
 
-/// Waits until a condition of an object has these words.
-pub(super) fn says(suite: &Suite, object: &Value, words: &str) -> Result<()> {
+/// Waits until a condition message of an object contains this text.
+pub(super) fn until_condition_contains(suite: &Suite, object: &Value, words: &str) -> Result<()> {
     conditions(suite, object, &format!("say {words:?}"), |one| {
         one["message"].as_str().is_some_and(|text| text.contains(words))
     })
 }
 
-/// Waits until an object is ready, or says why not.
-pub(super) fn speaks(suite: &Suite, object: &Value) -> Result<()> {
+/// Waits until an object is ready, or has a message why not.
+pub(super) fn until_ready_or_explained(suite: &Suite, object: &Value) -> Result<()> {
     conditions(suite, object, "say how it is", |one| {
         one["message"].as_str().is_some_and(|text| !text.is_empty()) && one["reason"] != "PredecessorGoing"
     })
 }
 
-/// Waits until a condition of an object is as it should be.
+/// Waits until a condition of an object matches.
 fn conditions(suite: &Suite, object: &Value, what: &str, good: impl Fn(&Value) -> bool) -> Result<()> {
     let place = place(object);
     let args: Vec<&str> = ["get"].into_iter().chain(place.iter().map(String::as_str)).collect();
@@ -212,7 +212,7 @@ fn conditions(suite: &Suite, object: &Value, what: &str, good: impl Fn(&Value) -
     result.with_context(|| format!("status: {}", last["status"]))
 }
 
-/// Every image that an object names by repository and tag.
+/// Every image that an object references by repository and tag.
 fn images_of(object: &Value) -> Vec<String> {
     match object {
         Value::Object(fields) => {
@@ -225,7 +225,7 @@ fn images_of(object: &Value) -> Vec<String> {
     }
 }
 
-/// The name by which the node knows an image: without a host it is Docker's registry.
+/// The full name of an image: without a registry it is Docker Hub's.
 fn full_name(repository: &str, tag: &str) -> String {
     match repository.split_once('/') {
         Some((host, _)) if host.contains(['.', ':']) || host == "localhost" => format!("{repository}:{tag}"),
@@ -234,7 +234,7 @@ fn full_name(repository: &str, tag: &str) -> String {
     }
 }
 
-/// Waits until an object says that it is ready.
+/// Waits until an object is ready.
 pub(super) fn ready(suite: &Suite, object: &Value) -> Result<()> {
     let place = place(object);
     let args: Vec<&str> = ["get"].into_iter().chain(place.iter().map(String::as_str)).collect();
@@ -249,32 +249,32 @@ pub(super) fn ready(suite: &Suite, object: &Value) -> Result<()> {
     result.with_context(|| format!("status: {}", last["status"]))
 }
 
-/// Asks every model server through its Service for its models.
+/// Lists the models of every model server through its Service.
 pub(super) fn served(suite: &Suite) -> Result<String> {
-    let mut asked = Vec::new();
+    let mut urls = Vec::new();
     let ours = ours(suite)?;
-    for object in ours.iter().filter(|object| object["kind"] == "NIMService" && words(object).is_none()) {
+    for object in ours.iter().filter(|object| object["kind"] == "NIMService" && expected_message(object).is_none()) {
         let [_, name, _, namespace] = place(object);
         let service = suite.json(&["get", "service", &name, "-n", &namespace])?;
         let address = service["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned();
         let port = service["spec"]["ports"][0]["port"].as_u64().unwrap_or_default();
         let url = format!("{address}:{port}");
         suite.wait(&format!("{url} does not answer"), || Ok(get(&url, "/v1/models")?.contains("example/model")))?;
-        asked.push(url);
+        urls.push(url);
     }
-    if asked.is_empty() {
+    if urls.is_empty() {
         bail!("no example is a NIMService");
     }
-    // The operator asks as well, and says so a moment later.
+    // The operator probes it as well, and reports the model shortly after.
     suite.wait("a service does not say which model it serves", || {
         let list = suite.json(&["get", "nimservices", "-A"])?;
         let ready = list["items"].as_array().into_iter().flatten().filter(|one| one["status"]["state"] == "Ready");
         Ok(ready.into_iter().all(|one| one["status"]["model"]["name"] == "example/model"))
     })?;
-    Ok(format!("/v1/models answers at {} services", asked.len()))
+    Ok(format!("/v1/models answers at {} services", urls.len()))
 }
 
-/// What an address answers.
+/// Response of an HTTP GET.
 pub(super) fn get(address: &str, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect_timeout(&address.parse()?, Duration::from_secs(2))?;
     stream.set_read_timeout(Some(Duration::from_secs(2)))?;
@@ -284,11 +284,11 @@ pub(super) fn get(address: &str, path: &str) -> Result<String> {
     Ok(answer)
 }
 
-/// Deletes what the files made; what the operator made of it goes as well.
+/// Deletes the objects of the files; the operator's objects are deleted as well.
 pub(super) fn delete(suite: &Suite) -> Result<String> {
     let [service, folder] = files(suite);
-    let (patience, brought) = (format!("--timeout={}s", STEP_TIMEOUT.as_secs()), ours(suite)?);
-    suite.kubectl(&["delete", "--recursive", "-f", &service, "-f", &folder, &patience, "--request-timeout=0"])?;
+    let (timeout, brought) = (format!("--timeout={}s", STEP_TIMEOUT.as_secs()), ours(suite)?);
+    suite.kubectl(&["delete", "--recursive", "-f", &service, "-f", &folder, &timeout, "--request-timeout=0"])?;
     let retained = |object: &&Value| object["metadata"]["annotations"]["nvidia.com/pvc-retention"] == "Retain";
     for cache in brought.iter().filter(retained) {
         let [_, name, _, namespace] = place(cache);
@@ -303,16 +303,16 @@ pub(super) fn delete(suite: &Suite) -> Result<String> {
     }
     for object in &brought {
         let [_, _, _, namespace] = place(object);
-        for (kind, named) in belongings(object) {
+        for (kind, named) in references(object) {
             suite.kubectl(&["delete", kind, &named, "-n", &namespace, "--ignore-not-found"])?;
         }
     }
-    // Made by the node for a pod; it stays if there is anything in it.
+    // Created by the node for a pod; kept if it is not empty.
     let _ = std::fs::remove_dir(HOST_FOLDER);
     Ok("with everything that they had made".into())
 }
 
-/// Identities and versions of what the operator takes care of.
+/// UIDs and versions of the operator's objects.
 pub(super) fn versions(suite: &Suite, field: &str) -> Result<Vec<String>> {
     let kinds = "nimservices,nimcaches,nimbuilds,nimpipelines,deployments,services,serviceaccounts,roles,rolebindings,persistentvolumeclaims,\
                  configmaps";
@@ -324,10 +324,9 @@ pub(super) fn versions(suite: &Suite, field: &str) -> Result<Vec<String>> {
         let list = suite.json(&["get", kinds, "-n", &namespace])?;
         for object in list["items"].as_array().into_iter().flatten() {
             let meta = &object["metadata"];
-            // What waits for something may say so in other words after a while, and what Kubernetes says of a Deployment
-            // changes when a pod does.
-            let is_told_by_us = is_settled(object) && object["kind"] != "Deployment";
-            let field = if is_told_by_us { field } else { "generation" };
+            // Conditions of waiting objects may change over time, and the status of a Deployment changes with its pods.
+            let is_written_by_us = is_settled(object) && object["kind"] != "Deployment";
+            let field = if is_written_by_us { field } else { "generation" };
             all.push(format!("{} {} {} {}", object["kind"], meta["name"], meta["uid"], meta[field]));
         }
     }
@@ -335,16 +334,16 @@ pub(super) fn versions(suite: &Suite, field: &str) -> Result<Vec<String>> {
     Ok(all)
 }
 
-/// Whether an object is as it is going to be.
+/// Whether an object has reached its final state.
 fn is_settled(object: &Value) -> bool {
     let status = &object["status"];
     let waits = status["unavailableReplicas"].as_u64().is_some_and(|count| count > 0);
     !waits && status["state"].as_str().is_none_or(|state| state.eq_ignore_ascii_case("ready"))
 }
 
-/// The first NIMService of the examples that runs once, with another number of replicas.
+/// Scales the first NIMService of the examples with one replica.
 pub(super) fn scale(suite: &Suite, replicas: u32) -> Result<Value> {
-    let runs_once = |object: &Value| object["spec"]["replicas"] == 1 && words(object).is_none();
+    let runs_once = |object: &Value| object["spec"]["replicas"] == 1 && expected_message(object).is_none();
     let object = ours(suite)?.into_iter().find(|object| object["kind"] == "NIMService" && runs_once(object));
     let object = object.context("no example is a NIMService that runs once")?;
     let patch = json!({"spec": {"replicas": replicas}}).to_string();
@@ -364,7 +363,7 @@ mod tests {
             "source": {"ngc": {"authSecret": "a"}}, "proxy": {"certConfigMap": "c"},
             "services": [{"spec": {"authSecret": "b"}}],
         }});
-        let mut found = belongings(&object);
+        let mut found = references(&object);
         found.sort();
         assert_eq!(found, [("ConfigMap", "c".to_owned()), ("Secret", "a".into()), ("Secret", "b".into())]);
     }

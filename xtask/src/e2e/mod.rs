@@ -1,14 +1,14 @@
-//! `cargo xtask e2e`: the chart and the image on a real node, with examples that really run, and with trouble.
+//! `cargo xtask e2e`: chart and image on a real node, with running examples and injected failures.
 //!
-//! One line per step. A step that fails ends the run and leaves the cluster as it is, to be looked at.
+//! One line per step. A failed step ends the run and leaves the cluster running for debugging.
 
 mod agent;
 mod audit;
 mod examples;
+mod failures;
 mod gpu;
 mod memory;
 mod release;
-mod trouble;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -22,30 +22,30 @@ use crate::image::Build;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Leave the cluster running at the end
+    /// Keep the cluster running at the end
     #[arg(long)]
     keep: bool,
-    /// Run the development build: the same story, minutes sooner
+    /// Use the development build: the same tests, minutes sooner
     #[arg(long)]
     dev: bool,
-    /// Run some of the steps alone, on a cluster that may be there already
+    /// Run only some steps, on an existing cluster if there is one
     #[arg(long, value_enum, value_name = "STEPS")]
     only: Option<Only>,
 }
 
-/// Steps that need no other before them.
+/// Steps without prerequisites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Only {
-    /// What `capstan agent` does on the node
+    /// `capstan agent` on the node
     Agent,
 }
 
 /// Namespace and name of the release.
 const RELEASE: &str = "capstan";
-/// How long anything may take that takes no longer on a healthy machine.
+/// Timeout of a step, generous on a healthy machine.
 const STEP_TIMEOUT: Duration = Duration::from_secs(240);
 
-/// What steps work with.
+/// State of the suite.
 struct Suite {
     root: PathBuf,
     home: PathBuf,
@@ -87,23 +87,23 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     suite.step("GPUs and volumes", examples::hardware)?;
     let before = release::everything(&suite)?;
     suite.step("helm install", release::install)?;
-    suite.step("leader", trouble::leader)?;
+    suite.step("leader", failures::leader)?;
     suite.step("examples", examples::apply)?;
     suite.step("served", examples::served)?;
     suite.step("memory", memory::measure)?;
     suite.step("GPU policy", gpu::policy)?;
-    suite.step("leader gets SIGTERM", trouble::terminate_leader)?;
-    suite.step("leader gets SIGKILL", trouble::kill_leader)?;
-    suite.step("kubelet killed", trouble::kill_kubelet)?;
-    suite.step("etcd restarted", trouble::restart_etcd)?;
-    suite.step("API server away for 30 s", trouble::stop_api_server)?;
+    suite.step("leader gets SIGTERM", failures::terminate_leader)?;
+    suite.step("leader gets SIGKILL", failures::kill_leader)?;
+    suite.step("kubelet killed", failures::kill_kubelet)?;
+    suite.step("etcd restarted", failures::restart_etcd)?;
+    suite.step("API server away for 30 s", failures::stop_api_server)?;
     suite.step("helm upgrade", release::upgrade)?;
     suite.step("helm rollback", release::rollback)?;
     suite.step("examples deleted", examples::delete)?;
-    suite.step("helm uninstall", |suite| release::uninstall(suite, &before, Crds::Stay))?;
-    suite.step("helm install with crds.keep=false", release::install_to_go)?;
-    suite.step("helm uninstall with CRDs", |suite| release::uninstall(suite, &before, Crds::Go))?;
-    // Last, as the kubelet remembers a device plugin for minutes: the node would have no GPUs for the examples.
+    suite.step("helm uninstall", |suite| release::uninstall(suite, &before, Crds::Keep))?;
+    suite.step("helm install with crds.keep=false", release::install_with_crd_deletion)?;
+    suite.step("helm uninstall with CRDs", |suite| release::uninstall(suite, &before, Crds::Delete))?;
+    // Last, as the kubelet keeps a removed device plugin for minutes: the node would have no GPUs for the examples.
     suite.agent()?;
     suite.end(args)
 }
@@ -122,7 +122,7 @@ impl Suite {
         Ok(())
     }
 
-    /// Does one step and says what came of it.
+    /// Runs one step and prints its result.
     fn step(&mut self, name: &str, work: impl FnOnce(&Self) -> Result<String>) -> Result<()> {
         let begin = Instant::now();
         let detail = work(self).with_context(|| format!("e2e: {name}; logs are in {}", self.home.display()))?;
@@ -159,7 +159,7 @@ impl Suite {
         self.kubectl(&["apply", "--server-side", "-f", &file.display().to_string()]).map(drop)
     }
 
-    /// Pods of the operator that are not about to go.
+    /// Pods of the operator that are not terminating.
     fn operators(&self) -> Result<Vec<Value>> {
         let list = self.json(&["get", "pods", "-n", RELEASE, "-l", "app.kubernetes.io/name=capstan"])?;
         let pods = list["items"].as_array().cloned().unwrap_or_default();
@@ -174,7 +174,7 @@ impl Suite {
         })
     }
 
-    /// Names of operators with how often each was restarted.
+    /// Names of operator pods with their restart counts.
     fn restarts(&self) -> Result<Vec<(String, u64)>> {
         let count = |pod: &Value| pod["status"]["containerStatuses"][0]["restartCount"].as_u64().unwrap_or_default();
         let mut all: Vec<_> = self.operators()?.iter().map(|pod| (name(pod), count(pod))).collect();
@@ -182,7 +182,7 @@ impl Suite {
         Ok(all)
     }
 
-    /// Waits until something holds; an error is looked at again, as the API may be away.
+    /// Waits for a condition; errors are retried, as the API server may be down.
     fn wait(&self, otherwise: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
         let mut last = Ok(false);
         let done = until(STEP_TIMEOUT, || {

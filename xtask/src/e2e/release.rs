@@ -1,4 +1,4 @@
-//! The chart: installed, upgraded, rolled back and uninstalled. What is there afterwards is compared with before.
+//! The chart: install, upgrade, rollback and uninstall. Objects before and after are compared.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail};
 
 use super::{RELEASE, Suite, examples};
 
-/// Kinds whose objects come and go by themselves.
-const RESTLESS: &[&str] = &["events", "events.events.k8s.io", "leases.coordination.k8s.io", "componentstatuses"];
+/// Kinds whose objects change by themselves.
+const VOLATILE_KINDS: &[&str] = &["events", "events.events.k8s.io", "leases.coordination.k8s.io", "componentstatuses"];
 
 fn chart(suite: &Suite) -> String {
     suite.root.join("charts/capstan").display().to_string()
@@ -19,8 +19,8 @@ pub(super) fn install(suite: &Suite) -> Result<String> {
     Ok("two operators are ready".into())
 }
 
-/// What must be the same before and after a change of the release.
-fn kept(suite: &Suite, what: &[&str]) -> Result<()> {
+/// Asserts what must not change with the release.
+fn assert_unchanged(suite: &Suite, what: &[&str]) -> Result<()> {
     let (objects, pods) = (examples::versions(suite, "resourceVersion")?, suite.restarts()?);
     suite.helm(what)?;
     suite.two_operators()?;
@@ -36,20 +36,23 @@ fn kept(suite: &Suite, what: &[&str]) -> Result<()> {
 
 pub(super) fn upgrade(suite: &Suite) -> Result<String> {
     let chart = chart(suite);
-    kept(suite, &["upgrade", RELEASE, &chart, "--set", "operator.log.level=debug", "--wait", "--timeout=3m"])?;
+    assert_unchanged(
+        suite,
+        &["upgrade", RELEASE, &chart, "--set", "operator.log.level=debug", "--wait", "--timeout=3m"],
+    )?;
     Ok("new operators, the same objects".into())
 }
 
 pub(super) fn rollback(suite: &Suite) -> Result<String> {
-    kept(suite, &["rollback", RELEASE, "1", "--wait", "--timeout=3m"])?;
+    assert_unchanged(suite, &["rollback", RELEASE, "1", "--wait", "--timeout=3m"])?;
     Ok("new operators, the same objects".into())
 }
 
-/// Everything in the cluster, as `RESOURCE NAMESPACE/NAME`.
+/// All objects in the cluster, as `RESOURCE NAMESPACE/NAME`.
 pub(super) fn everything(suite: &Suite) -> Result<BTreeSet<String>> {
     let resources = suite.kubectl(&["api-resources", "--verbs=list", "-o", "name", "--cached=false"])?;
     let mut all = BTreeSet::new();
-    for resource in resources.lines().filter(|resource| !RESTLESS.contains(resource)) {
+    for resource in resources.lines().filter(|resource| !VOLATILE_KINDS.contains(resource)) {
         let columns = "custom-columns=:.metadata.namespace,:.metadata.name";
         let text = suite.kubectl(&["get", resource, "-A", "--no-headers", "-o", columns, "--ignore-not-found"])?;
         for line in text.lines() {
@@ -58,26 +61,26 @@ pub(super) fn everything(suite: &Suite) -> Result<BTreeSet<String>> {
             all.insert(format!("{resource} {namespace}/{name}"));
         }
     }
-    // Leases of others are restless, ours is not.
+    // Only our own lease is compared.
     let ours = suite.kubectl(&["get", "leases", "-n", RELEASE, "-o", "name", "--ignore-not-found"])?;
     all.extend(ours.lines().map(|name| format!("lease {RELEASE}/{name}")));
     Ok(all)
 }
 
-/// What happens to CRDs, which hold people's data, when the release goes.
+/// What happens to CRDs, which hold user data, on uninstall.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Crds {
-    /// They stay, unless somebody says otherwise.
-    Stay,
-    /// They go, and everybody's data with them.
-    Go,
+    /// They are kept, by default.
+    Keep,
+    /// They are deleted, with all their objects.
+    Delete,
 }
 
-/// What `helm uninstall` may leave: CRDs, unless they go, and the namespace, which helm never deletes.
-fn may_stay(object: &str, crds: Crds) -> bool {
+/// What `helm uninstall` may leave: CRDs, unless they are deleted, and the namespace, which Helm never deletes.
+fn may_remain(object: &str, crds: Crds) -> bool {
     let (resource, name) = object.split_once(' ').unwrap_or_default();
     match resource {
-        "customresourcedefinitions.apiextensions.k8s.io" | "apiservices.apiregistration.k8s.io" => crds == Crds::Stay,
+        "customresourcedefinitions.apiextensions.k8s.io" | "apiservices.apiregistration.k8s.io" => crds == Crds::Keep,
         "namespaces" => name.ends_with(&format!("/{RELEASE}")),
         "serviceaccounts" => name == format!("{RELEASE}/default"),
         "configmaps" => name == format!("{RELEASE}/kube-root-ca.crt"),
@@ -85,8 +88,8 @@ fn may_stay(object: &str, crds: Crds) -> bool {
     }
 }
 
-/// Installs it once more and lets CRDs go with it, as the docs say.
-pub(super) fn install_to_go(suite: &Suite) -> Result<String> {
+/// Installs the chart again with CRDs to be deleted on uninstall, as documented.
+pub(super) fn install_with_crd_deletion(suite: &Suite) -> Result<String> {
     install(suite)?;
     let chart = chart(suite);
     suite.helm(&[
@@ -111,7 +114,7 @@ pub(super) fn uninstall(suite: &Suite, before: &BTreeSet<String>, crds: Crds) ->
     suite.helm(&["uninstall", RELEASE, "--wait", "--timeout=3m"])?;
     let mut left = Vec::new();
     let gone = suite.wait("objects are left", || {
-        left = everything(suite)?.difference(before).filter(|object| !may_stay(object, crds)).cloned().collect();
+        left = everything(suite)?.difference(before).filter(|object| !may_remain(object, crds)).cloned().collect();
         Ok(left.is_empty())
     });
     gone.with_context(|| left.join(", "))?;
@@ -134,12 +137,12 @@ mod tests {
             "namespaces <none>/capstan",
             "configmaps capstan/kube-root-ca.crt",
         ] {
-            assert!(may_stay(stays, Crds::Stay), "{stays}");
+            assert!(may_remain(stays, Crds::Keep), "{stays}");
         }
         for goes in ["secrets capstan/capstan-webhook-cert", "namespaces <none>/nim", "lease capstan/a"] {
-            assert!(!may_stay(goes, Crds::Stay), "{goes}");
+            assert!(!may_remain(goes, Crds::Keep), "{goes}");
         }
         let crd = "customresourcedefinitions.apiextensions.k8s.io <none>/nimservices.apps.nvidia.com";
-        assert!(!may_stay(crd, Crds::Go));
+        assert!(!may_remain(crd, Crds::Delete));
     }
 }

@@ -1,4 +1,4 @@
-//! An image as one tar file: an OCI layout that Docker's `load` understands as well.
+//! An image as one tar file: an OCI layout that `docker load` accepts as well.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 
 use super::files::{Entry, Files};
 
-/// How the image is run.
+/// Runtime configuration of the image.
 #[derive(Default)]
 pub(super) struct Config {
     pub(super) entrypoint: Vec<String>,
     pub(super) command: Vec<String>,
-    /// `USER:GROUP`, as numbers.
+    /// `UID:GID`.
     pub(super) user: String,
     pub(super) labels: BTreeMap<&'static str, String>,
 }
@@ -47,7 +47,7 @@ fn image(files: &Files, config: &Config, tag: &str) -> Result<(Vec<u8>, String)>
     let mut manifest = blobs.add(MANIFEST, manifest.to_string().into_bytes());
     let digest = manifest["digest"].as_str().unwrap_or_default().to_owned();
     manifest["annotations"] = json!({
-        // containerd takes the whole name from the first, other tools the tag from the second.
+        // containerd reads the full name from the first, other tools the tag from the second.
         "io.containerd.image.name": tag,
         "org.opencontainers.image.ref.name": tag.rsplit(':').next().unwrap_or_default(),
     });
@@ -68,12 +68,12 @@ fn image(files: &Files, config: &Config, tag: &str) -> Result<(Vec<u8>, String)>
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
-/// Contents by digest.
+/// Blobs by digest.
 #[derive(Default)]
 struct Blobs(BTreeMap<String, Vec<u8>>);
 
 impl Blobs {
-    /// Adds one and describes it.
+    /// Adds a blob and returns its descriptor.
     fn add(&mut self, media_type: &str, content: Vec<u8>) -> Value {
         let hash = ring::digest::digest(&ring::digest::SHA256, &content);
         let hex: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -84,7 +84,7 @@ impl Blobs {
     }
 }
 
-/// A tar file in which nothing depends on when and where it was made.
+/// A reproducible tar file.
 fn layer(files: &Files) -> Result<Vec<u8>> {
     let mut tar = tar::Builder::new(Vec::new());
     for (path, entry) in files.iter() {
@@ -106,7 +106,7 @@ fn layer(files: &Files) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// This machine, in the words of Go.
+/// GOARCH of this machine.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn two_builds_are_byte_equal() {
         let (first, digest) = example();
-        // Times of the machine go on between the two.
+        // File times of the machine differ between the two.
         std::fs::write(std::env::temp_dir().join(format!("capstan-image-{}", std::process::id())), &first).unwrap();
         let (second, again) = example();
         assert_eq!(digest, again);

@@ -1,4 +1,4 @@
-//! What lies in an image: a sorted list of files with modes, and how it is filled from this machine.
+//! Files of an image: a sorted list with modes, filled from this machine.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,21 +7,21 @@ use anyhow::{Context, Result};
 
 use crate::cluster::output;
 
-/// Where distributions keep the certificates of public authorities, all in one file.
+/// CA bundles of distributions.
 const CERTIFICATES: &[&str] = &["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
 
 /// Files by path, without a leading slash.
 #[derive(Default)]
 pub(super) struct Files(BTreeMap<String, Entry>);
 
-/// A folder or a file.
+/// A directory or a file.
 pub(super) enum Entry {
     Folder { mode: u32 },
     File { mode: u32, content: Vec<u8> },
 }
 
 impl Files {
-    /// What every image of ours has: a user, a place for temporary files, names of hosts, certificates.
+    /// Base of all images: a user, a temporary directory, host names, CA certificates.
     pub(super) fn base(user: u32) -> Self {
         let mut files = Self::default();
         files.folder("tmp", 0o1777);
@@ -35,7 +35,7 @@ impl Files {
         files
     }
 
-    /// Adds a program with the libraries that it is linked with, each where the loader looks for it.
+    /// Adds a program with its shared libraries, each where the loader expects it.
     pub(super) fn program(&mut self, from: &Path, to: &str) -> Result<()> {
         self.copy(from, to)?;
         for library in libraries(from)? {
@@ -50,7 +50,7 @@ impl Files {
         Ok(())
     }
 
-    /// Adds a file, and the folders that it lies in.
+    /// Adds a file, and its parent directories.
     pub(super) fn file(&mut self, path: &str, mode: u32, content: Vec<u8>) {
         for (at, _) in path.match_indices('/') {
             self.folder(&path[..at], 0o755);
@@ -62,24 +62,24 @@ impl Files {
         self.0.entry(path.to_owned()).or_insert(Entry::Folder { mode });
     }
 
-    /// All of them, a folder before what lies in it.
+    /// All entries, directories before their contents.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Entry)> {
         self.0.iter().map(|(path, entry)| (path.as_str(), entry))
     }
 }
 
-/// What the loader says that `program` needs, itself included.
+/// Shared libraries of `program`, by ldd.
 fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
     let text = match output("ldd", &[&program.display().to_string()]) {
         Ok(text) => text,
-        // A static program needs nothing, which ldd calls a failure.
+        // ldd fails for a static program, which needs none.
         Err(error) if format!("{error:#}").contains("not a dynamic executable") => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
     Ok(needed(&text))
 }
 
-/// `libc.so.6 => /lib/libc.so.6 (0x…)` and `/lib64/ld-linux.so.2 (0x…)`; the kernel's own library has no file.
+/// Parses `libc.so.6 => /lib/libc.so.6 (0x…)` and `/lib64/ld-linux.so.2 (0x…)`; the vDSO has no file.
 fn needed(text: &str) -> Vec<PathBuf> {
     let path = |line: &str| {
         let name = line.rsplit("=>").next()?.split_whitespace().next()?;

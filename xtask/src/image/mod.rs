@@ -1,8 +1,8 @@
 //! `cargo xtask image`: a container image of the binary, without Docker and without a registry.
 //!
-//! One layer: the binary, the libraries that it is linked with, taken from this machine, certificates, and a user.
-//! Two builds of one commit with one list of functions are byte-equal: entries are sorted, times are zero, and paths of
-//! this machine are mapped away when the binary is compiled.
+//! One layer: the binary, its shared libraries from this machine, CA certificates, and a user. Builds of one commit
+//! with the same function order are byte-equal: entries are sorted, times are zero, and local paths are remapped at
+//! compile time.
 
 mod archive;
 mod files;
@@ -19,32 +19,30 @@ use archive::Config;
 use files::Files;
 use order::Layout;
 
-/// Who runs in the image: nobody in particular, and not root.
+/// Unprivileged user ID in the image.
 const USER: u32 = 65_532;
 
-/// What is shipped is built in a folder of its own: its flags would make cargo compile everything again for the next
-/// plain build.
+/// Target directory of shipped builds: their flags would make cargo recompile everything for the next plain build.
 const FOLDER: &str = "target/image";
 
-/// Name of the image, as the chart has it.
+/// Image name, as in the chart.
 pub(crate) const TAG: &str = concat!("ghcr.io/capstan/capstan:", env!("CARGO_PKG_VERSION"));
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where the archive is written
+    /// Output archive
     #[arg(short, long, default_value = "target/image/capstan.tar", value_name = "FILE")]
     output: PathBuf,
-    /// Name of the image
+    /// Image name
     #[arg(short, long, default_value = TAG, value_name = "NAME")]
     tag: String,
-    /// Take the development build, as `cargo test` leaves it: slower and larger, but minutes sooner
+    /// Use the development build of `cargo test`: slower and larger, but minutes sooner
     #[arg(long)]
     dev: bool,
-    /// Lay the functions first that this file names, such as the target/image/order.txt of another build, instead of
-    /// those that a trace finds
+    /// Function order file, such as the target/image/order.txt of another build, instead of a trace
     #[arg(long, value_name = "FILE", conflicts_with = "dev")]
     order: Option<PathBuf>,
-    /// Leave functions where the compiler puts them
+    /// Keep the compiler's function order
     #[arg(long, conflicts_with_all = ["dev", "order"])]
     as_it_comes: bool,
 }
@@ -53,18 +51,18 @@ impl Args {
     fn build(&self) -> Build {
         match &self.order {
             Some(list) => Build::Release(Layout::Listed(list.clone())),
-            None if self.as_it_comes => Build::Release(Layout::AsTheyCome),
+            None if self.as_it_comes => Build::Release(Layout::Unordered),
             None => self.dev.into(),
         }
     }
 }
 
-/// Which build of the binary goes into an image.
+/// Build profile of the binary in an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Build {
-    /// For users: optimised, and the same wherever it is built with one list of functions.
+    /// For users: optimised, and reproducible for one function order.
     Release(Layout),
-    /// For tests in a hurry.
+    /// For quick tests.
     Dev,
 }
 
@@ -81,7 +79,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Builds the binary and writes its image. Returns the digest of the image.
+/// Builds the binary and writes its image. Returns the image digest.
 pub(crate) fn capstan(root: &Path, output: &Path, tag: &str, build: &Build) -> Result<String> {
     let binary = match build {
         Build::Dev => compile(root, "capstan", build, &[])?,
@@ -105,11 +103,12 @@ pub(crate) fn capstan(root: &Path, output: &Path, tag: &str, build: &Build) -> R
     archive::write(&files, &config, tag, output)
 }
 
-/// The list of profiles in the image of the model server: one, which engines can be built from.
+/// Profiles in the image of the model server: one, which engines can be built from.
 const PROFILES: &str =
     "example:\n  model: example/model\n  tags: {llm_engine: tensorrt_llm, tp: 1, trtllm_buildable: true}\n";
 
-/// The image of a model server without a model, for tests. It also has what caches and builds run in a NIM image.
+/// Image of a model server without a model, for tests. It also has the commands that caches and builds run in a NIM
+/// image.
 pub(crate) fn model_server(root: &Path, output: &Path, tag: &str, build: &Build) -> Result<()> {
     let name = "capstan-model-server";
     let mut files = Files::base(USER);
@@ -121,7 +120,7 @@ pub(crate) fn model_server(root: &Path, output: &Path, tag: &str, build: &Build)
         let program = crate::cluster::in_path(name).with_context(|| format!("there is no program `{name}`"))?;
         files.program(&program, &format!("bin/{name}"))?;
     }
-    // What services behind a proxy prepare their certificates with.
+    // Command that services behind a proxy run for their certificates.
     files.file("usr/bin/update-ca-certificates", 0o755, b"#!/bin/sh\n".to_vec());
     files.file("usr/local/share/ca-certificates/none", 0o644, Vec::new());
     files.file("opt/nim/etc/default/model_manifest.yaml", 0o644, PROFILES.into());
@@ -133,7 +132,7 @@ pub(crate) fn model_server(root: &Path, output: &Path, tag: &str, build: &Build)
     archive::write(&files, &config, tag, output).map(drop)
 }
 
-/// What keeps a pod's network alive: any program that sleeps. Returns the archive.
+/// Pause image: a program that sleeps. Returns the archive.
 pub(crate) fn pause(folder: &Path, tag: &str) -> Result<PathBuf> {
     let sleep = crate::cluster::in_path("sleep").context("there is no program `sleep`")?;
     let mut files = Files::base(USER);
@@ -148,18 +147,18 @@ pub(crate) fn pause(folder: &Path, tag: &str) -> Result<PathBuf> {
     Ok(output)
 }
 
-/// Compiles the program as users get it.
+/// Compiles the shipped program.
 pub(crate) fn shipped(root: &Path, layout: &Layout) -> Result<PathBuf> {
     let mut more = ["--features", "jemalloc", "--"].map(str::to_owned).to_vec();
     more.extend(layout.flags(&root.join(FOLDER))?);
     compile(root, "capstan", &Build::Release(layout.clone()), &more)
 }
 
-/// Compiles a package with one binary of the same name; `more` is what cargo is told for a release.
+/// Compiles a package with one binary of the same name; `more` are cargo arguments for a release.
 fn compile(root: &Path, name: &str, build: &Build, more: &[String]) -> Result<PathBuf> {
     let mut command = crate::plain_cargo(root);
     let target = match build {
-        // With the features of the whole workspace, nothing has to be compiled again after `cargo test`.
+        // With the features of the whole workspace, nothing is recompiled after `cargo test`.
         Build::Dev => {
             command.args(["build", "--locked", "--quiet", "--bin", name, "--workspace"]);
             root.join("target")
@@ -169,7 +168,7 @@ fn compile(root: &Path, name: &str, build: &Build, more: &[String]) -> Result<Pa
             command.args(["rustc", "--locked", "--quiet", "--bin", name, "--profile", "dist", "--package", name]);
             command.arg("--target-dir").arg(&target).args(more);
             command.env("RUSTFLAGS", flags(root)?);
-            // With Arm processors pages have 4, 16 or 64 kB, and jemalloc is told the largest that it may meet.
+            // Arm has page sizes of 4, 16 or 64 kB, and jemalloc needs the largest at compile time.
             if cfg!(target_arch = "aarch64") {
                 command.env("JEMALLOC_SYS_WITH_LG_PAGE", "16");
             }
@@ -182,7 +181,7 @@ fn compile(root: &Path, name: &str, build: &Build, more: &[String]) -> Result<Pa
     Ok(target.join(if *build == Build::Dev { "debug" } else { "dist" }).join(name))
 }
 
-/// Flags by which a binary says nothing of the folders of this machine.
+/// Flags that remap local paths in the binary.
 fn flags(root: &Path) -> Result<String> {
     let registry = std::env::var("CARGO_HOME").or_else(|_| std::env::var("HOME").map(|home| home + "/.cargo"));
     Ok(format!(
@@ -192,7 +191,7 @@ fn flags(root: &Path) -> Result<String> {
     ))
 }
 
-/// The commit, if the tree is one.
+/// The commit, if there is one.
 fn revision(root: &Path) -> String {
     let git = |args: &[&str]| {
         let output = Command::new("git").args(args).current_dir(root).output().ok()?;

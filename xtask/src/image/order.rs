@@ -1,10 +1,10 @@
-//! The order in which the program's functions lie in its file.
+//! Function order of the program (symbol ordering file).
 //!
-//! Of 37 MB of code an operator runs 6, in functions all over the file, and the kernel brings in 64 kB around each of them.
-//! Laid side by side, in the order in which they first run, they take as much memory as they are long. So the program is
-//! linked, its functions are watched while an operator works with an embedded cluster, and it is linked again.
+//! Of 37 MB of code an operator runs 6, in functions all over the file, and the kernel maps 64 kB around each page
+//! fault. Laid out in the order of first execution, they need only their own size. So the program is linked, its
+//! functions are traced while an operator runs on an embedded cluster, and it is linked again.
 //!
-//! All of that is one call of the linker for the compiler, which takes minutes and is not asked twice.
+//! All of that is one linker call for the compiler, which takes minutes and is not repeated.
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail};
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use super::trace;
 
-/// Breakpoints are known for one kind of processor; elsewhere nobody asks.
+/// Breakpoints are implemented for x86-64 only; elsewhere this is not called.
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 mod trace {
     pub(super) fn functions(_: &std::path::Path, _: &std::path::Path) -> anyhow::Result<Vec<String>> {
@@ -24,22 +24,22 @@ mod trace {
     }
 }
 
-/// How the functions are laid.
+/// Function order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// Those first that run, as a trace tells.
+    /// By first execution, from a trace.
     Traced,
-    /// Those first that a file names. A program is the same, byte by byte, when the file is.
+    /// From a file. The program is reproducible for the same file.
     Listed(PathBuf),
-    /// As they come.
-    AsTheyCome,
+    /// As compiled.
+    Unordered,
 }
 
 impl Layout {
-    /// What the compiler is told.
+    /// Compiler flags.
     pub(super) fn flags(&self, folder: &Path) -> Result<Vec<String>> {
         match self {
-            // Breakpoints are written for this processor.
+            // Breakpoints are implemented for this architecture only.
             Self::Traced if cfg!(all(target_arch = "x86_64", target_os = "linux")) => {
                 Ok(vec!["-C".into(), format!("linker={}", linker(folder)?.display())])
             }
@@ -47,17 +47,17 @@ impl Layout {
                 let list = std::fs::canonicalize(list).with_context(|| format!("no list {}", list.display()))?;
                 Ok(list_flags(&list).into_iter().flat_map(|flag| ["-C".into(), format!("link-arg={flag}")]).collect())
             }
-            Self::Traced | Self::AsTheyCome => Ok(Vec::new()),
+            Self::Traced | Self::Unordered => Ok(Vec::new()),
         }
     }
 }
 
 fn list_flags(list: &Path) -> [String; 2] {
-    // Names of functions that are no longer there are no news.
+    // Symbols in the list that no longer exist are expected.
     [format!("-Wl,--symbol-ordering-file={}", list.display()), "-Wl,--no-warn-symbol-ordering".into()]
 }
 
-/// Writes the program that the compiler takes for a linker: it calls [`link`]. Its name tells it nothing about flags.
+/// Writes the linker wrapper for the compiler: it calls [`link`]. Its name implies no linker flavour.
 fn linker(folder: &Path) -> Result<PathBuf> {
     std::fs::create_dir_all(folder)?;
     let quoted = |path: &Path| format!("'{}'", path.display().to_string().replace('\'', r"'\''"));
@@ -68,17 +68,17 @@ fn linker(folder: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// `cargo xtask link`: what the compiler calls.
+/// `cargo xtask link`: called by the compiler.
 #[derive(clap::Args)]
 pub(crate) struct Link {
-    /// Where the list of functions goes
+    /// Directory of the function list
     folder: PathBuf,
-    /// What a linker is told
+    /// Linker arguments
     #[arg(last = true)]
     args: Vec<OsString>,
 }
 
-/// Links, watches what runs, and links again.
+/// Links, traces the program, and links again.
 pub(crate) fn link(task: &Link) -> Result<()> {
     cc(&task.args, &[])?;
     let program = output(&task.args).context("the linker was not told where the program goes")?;
@@ -96,7 +96,7 @@ fn cc(args: &[OsString], more: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Where the program goes.
+/// Output path of the program.
 fn output(args: &[OsString]) -> Option<PathBuf> {
     let at = args.iter().position(|arg| arg == "-o")?;
     args.get(at + 1).map(PathBuf::from)

@@ -1,7 +1,7 @@
-//! Which functions of the program run while an operator works with an embedded cluster.
+//! Traces which functions of the program run while an operator works on an embedded cluster.
 //!
-//! The first instruction of every function is replaced by a breakpoint. A function that runs into its own is noted, and
-//! gets its instruction back: nothing is slower after that.
+//! The first instruction of every function is replaced by a breakpoint. When it is hit, the function is recorded and
+//! the instruction restored: after that there is no overhead.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -18,27 +18,27 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 
-/// How long everything on the embedded cluster may take to become Ready, in seconds.
-const READY: &str = "300";
-/// How long the embedded cluster may take to serve.
-const SERVES: Duration = Duration::from_secs(60);
-/// The instruction that stops a process.
+/// Timeout until everything on the embedded cluster is Ready, in seconds.
+const READY_TIMEOUT: &str = "300";
+/// Timeout until the embedded cluster serves its API.
+const SERVE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The `int3` instruction.
 const BREAKPOINT: u8 = 0xcc;
 
-/// The functions that ran, in the order in which they first did.
+/// The executed functions, in order of first execution.
 pub(super) fn functions(program: &Path, folder: &Path) -> Result<Vec<String>> {
     let kubeconfig = folder.join("trace.kubeconfig");
     let _ = std::fs::remove_file(&kubeconfig);
     let mut cluster = serve(program, &kubeconfig)?;
     let ran = watch(program, &kubeconfig, process_of(&cluster));
     if ran.is_err() {
-        // Nobody makes it Ready any more, which it would wait for.
+        // Without an operator it would wait for Ready in vain.
         let _ = cluster.kill();
     }
     ran
 }
 
-/// Watches an operator on the cluster until that ends.
+/// Traces an operator on the cluster until the cluster ends.
 fn watch(program: &Path, kubeconfig: &Path, cluster: Pid) -> Result<Vec<String>> {
     let mut operator = Command::new(program);
     operator.args(["operator", "--leader-elect", "--health-probe-bind-address=127.0.0.1:0"]);
@@ -47,17 +47,23 @@ fn watch(program: &Path, kubeconfig: &Path, cluster: Pid) -> Result<Vec<String>>
     Traced::start(operator, &code)?.until_ended(cluster)
 }
 
-/// Starts a cluster that ends when everything on it is Ready, which takes an operator.
+/// Starts a cluster that ends when everything on it is Ready, which needs an operator.
 fn serve(program: &Path, kubeconfig: &Path) -> Result<Child> {
     let mut command = Command::new(program);
-    command.args(["up", "--no-operator", "--exit-when-ready", "--timeout", READY, "--kubeconfig"]).arg(kubeconfig);
+    command
+        .args(["up", "--no-operator", "--exit-when-ready", "--timeout", READY_TIMEOUT, "--kubeconfig"])
+        .arg(kubeconfig);
     let mut cluster = command.stdout(Stdio::null()).spawn().context("cannot start an embedded cluster")?;
     let begin = Instant::now();
     while !kubeconfig.exists() {
         if let Some(status) = cluster.try_wait()? {
             bail!("the embedded cluster ended at once: {status}");
         }
-        ensure!(begin.elapsed() < SERVES, "the embedded cluster does not serve after {} s", SERVES.as_secs());
+        ensure!(
+            begin.elapsed() < SERVE_TIMEOUT,
+            "the embedded cluster does not serve after {} s",
+            SERVE_TIMEOUT.as_secs()
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
     Ok(cluster)
@@ -67,12 +73,12 @@ fn process_of(child: &Child) -> Pid {
     Pid::from_raw(child.id().cast_signed())
 }
 
-/// The code of a program, and where its functions begin.
+/// The code section of a program, and its function symbols.
 struct Code {
-    /// Where it lies in the program.
+    /// Its offset in the program.
     begin: u64,
     bytes: Vec<u8>,
-    /// Names by where a function begins in the code. One function may have several.
+    /// Symbols by offset in the code. One function may have several.
     names: HashMap<usize, Vec<String>>,
 }
 
@@ -95,14 +101,14 @@ impl Code {
     }
 }
 
-/// A process whose functions are watched.
+/// A traced process.
 struct Traced<'a> {
     process: Pid,
     memory: File,
-    /// Where the code is in its memory.
+    /// Address of the code in its memory.
     begin: u64,
     code: &'a Code,
-    /// What ran into its breakpoint, in that order.
+    /// Executed functions, in order.
     ran: Vec<usize>,
     known: HashSet<usize>,
 }
@@ -110,7 +116,7 @@ struct Traced<'a> {
 impl<'a> Traced<'a> {
     #[allow(unsafe_code, reason = "a process has to ask for it between its making and its program")]
     fn start(mut command: Command, code: &'a Code) -> Result<Self> {
-        // SAFETY: one system call, which is all that may be done there.
+        // SAFETY: one system call, which is async-signal-safe.
         unsafe {
             command.pre_exec(|| Ok(ptrace::traceme()?));
         }
@@ -131,7 +137,7 @@ impl<'a> Traced<'a> {
         Ok(Self { process, memory, begin, code, ran: Vec::new(), known: HashSet::new() })
     }
 
-    /// Lets it run until the cluster has ended. Answers the names of what ran.
+    /// Runs it until the cluster has ended. Returns the executed functions.
     fn until_ended(mut self, cluster: Pid) -> Result<Vec<String>> {
         loop {
             match waitpid(None, Some(WaitPidFlag::__WALL))? {
@@ -149,7 +155,7 @@ impl<'a> Traced<'a> {
                     self.note(thread)?;
                     go_on(thread, None);
                 }
-                // So a thread begins.
+                // A new thread starts with SIGSTOP.
                 WaitStatus::Stopped(thread, Signal::SIGSTOP) => go_on(thread, None),
                 WaitStatus::Stopped(thread, signal) => go_on(thread, Some(signal)),
                 WaitStatus::PtraceEvent(thread, ..) => go_on(thread, None),
@@ -159,13 +165,13 @@ impl<'a> Traced<'a> {
         Ok(self.ran.iter().flat_map(|place| self.code.names[place].iter().cloned()).collect())
     }
 
-    /// Notes the function that a thread is in, and lets it begin again.
+    /// Records the function of a thread, and restarts the function.
     fn note(&mut self, thread: Pid) -> Result<()> {
         let mut registers = ptrace::getregs(thread)?;
         let at = registers.rip - 1;
         let place = at.checked_sub(self.begin).and_then(|place| usize::try_from(place).ok());
         let Some(place) = place.filter(|place| self.code.names.contains_key(place)) else { return Ok(()) };
-        // Two threads may run into the same one before it is gone.
+        // Two threads may hit the same breakpoint before it is removed.
         if self.known.insert(place) {
             self.ran.push(place);
             self.memory.write_all_at(&self.code.bytes[place..=place], at)?;
@@ -175,12 +181,12 @@ impl<'a> Traced<'a> {
     }
 }
 
-/// A thread that was killed meanwhile is none of our business.
+/// Continues a thread; one that was killed meanwhile is ignored.
 fn go_on(thread: Pid, signal: Option<Signal>) {
     let _ = ptrace::cont(thread, signal);
 }
 
-/// Where a process begins, from the text of `/proc/PID/maps`.
+/// Load address of a process, from the text of `/proc/PID/maps`.
 fn first_address(maps: &str) -> Option<u64> {
     u64::from_str_radix(maps.split_once('-')?.0, 16).ok()
 }

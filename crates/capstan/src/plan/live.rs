@@ -1,4 +1,4 @@
-//! How the operator of a cluster runs: its arguments and variables, as its Deployment gives them.
+//! Options of a cluster's operator: arguments and environment of its Deployment.
 
 use anyhow::{Result, anyhow};
 use capstan_inspect::Snapshot;
@@ -7,7 +7,7 @@ use capstan_operator::Options;
 use clap::Parser;
 use serde_json::Value;
 
-/// The command line of an operator.
+/// Command line of an operator.
 #[derive(Parser)]
 #[command(no_binary_name = true)]
 struct Line {
@@ -15,7 +15,7 @@ struct Line {
     args: crate::operator::Args,
 }
 
-/// Options like those of the operator in the cluster, for a process that is alone; and what has to be said about that.
+/// Options of the cluster's operator without leader election, and notes about the differences.
 pub(crate) fn options(snapshot: &Snapshot) -> Result<(Options, Vec<String>)> {
     let alone = Options::in_process();
     let Some((namespace, container)) = find(snapshot) else {
@@ -26,7 +26,7 @@ pub(crate) fn options(snapshot: &Snapshot) -> Result<(Options, Vec<String>)> {
     let words = ["command", "args"].iter().flat_map(|field| container[*field].as_array().into_iter().flatten());
     let mut words = words.filter_map(Value::as_str).skip_while(|word| *word != "operator").skip(1);
     let mut line: Vec<String> = words.by_ref().map(str::to_owned).collect();
-    // Namespace and name come from the environment there.
+    // In the pod, namespace and name come from the environment.
     line.extend(["--namespace".to_owned(), namespace.to_owned()]);
     let line = Line::try_parse_from(&line).map_err(|error| {
         anyhow!("the operator in {namespace} has arguments that this version does not know: {error}")
@@ -38,7 +38,7 @@ pub(crate) fn options(snapshot: &Snapshot) -> Result<(Options, Vec<String>)> {
     Ok((Options { gpu: crate::operator::gpu(&line.args, variable), ..alone }, Vec::new()))
 }
 
-/// The namespace and the container of the operator, if it is there.
+/// Namespace and container of the operator, if it is installed.
 fn find(snapshot: &Snapshot) -> Option<(&str, &Value)> {
     snapshot.of("apps", "Deployment").iter().find_map(|deployment| {
         let labels = &deployment["metadata"]["labels"];

@@ -1,4 +1,4 @@
-//! `capstan plan`: what would change, before anything does.
+//! `capstan plan`: dry run of changes.
 
 mod live;
 
@@ -17,16 +17,16 @@ use crate::source::Source;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   capstan plan -f policy.yaml                     what this file would change in the current cluster
-  capstan plan                                    what the operator would change as it is
-  capstan plan --from-cluster facts.json          keep the facts for a plan elsewhere, without secrets
+  capstan plan                                    what the operator would change without manifests
+  capstan plan --from-cluster facts.json          save a snapshot for a plan elsewhere, without secrets
   capstan plan --snapshot facts.json -f policy.yaml -o markdown
 
-Exit status: 0 nothing would change, 2 something would, 1 it cannot be told.")]
+Exit status: 0 nothing would change, 2 something would, 1 the plan failed.")]
 pub(crate) struct Args {
-    /// Manifests to try; may be repeated
+    /// Manifests to apply in the dry run; may be repeated
     #[arg(short, long, value_name = "FILE")]
     file: Vec<PathBuf>,
-    /// Write the facts of the cluster to this file, without secrets, and do nothing else
+    /// Write a snapshot of the cluster to this file, without secrets, and exit
     #[arg(long, value_name = "FILE", conflicts_with_all = ["file", "snapshot"])]
     from_cluster: Option<PathBuf>,
     #[command(flatten)]
@@ -63,5 +63,5 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         Format::Json => show::data(&plan, show::Format::Json)?,
         Format::Yaml => show::data(&plan, show::Format::Yaml)?,
     }
-    Ok(if plan.changes.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(crate::FOUND) })
+    Ok(if plan.changes.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(crate::EXIT_FINDINGS) })
 }

@@ -1,4 +1,4 @@
-//! `capstan status`: the whole cluster as one tree, its first line the verdict. With `--watch`, as it changes.
+//! `capstan status`: the status of the cluster as a tree with a summary line. With `--watch`, as it changes.
 
 mod watch;
 
@@ -28,7 +28,7 @@ pub(crate) struct Args {
     /// Output format
     #[arg(short, long, value_enum, default_value = "text")]
     output: Format,
-    /// Go on looking: full screen on a terminal, elsewhere a line whenever the verdict changes
+    /// Watch for changes: full screen on a terminal, otherwise one line per change of the summary
     #[arg(short, long, conflicts_with = "snapshot")]
     watch: bool,
 }
@@ -47,5 +47,5 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
 }
 
 fn code(ready: bool) -> ExitCode {
-    if ready { ExitCode::SUCCESS } else { ExitCode::from(crate::FOUND) }
+    if ready { ExitCode::SUCCESS } else { ExitCode::from(crate::EXIT_FINDINGS) }
 }

@@ -1,4 +1,4 @@
-//! Follows the cluster as it changes: a full-screen view on a terminal, elsewhere a line whenever the verdict changes.
+//! Watches the cluster: a full-screen view on a terminal, otherwise one line per change of the summary.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, bail};
 use capstan_inspect::snapshot::Watch;
 use capstan_inspect::status::text::{self, Tone};
-use capstan_inspect::status::{self, Tree, Verdict, tree};
+use capstan_inspect::status::{self, Summary, Tree, tree};
 use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
@@ -21,10 +21,10 @@ use super::code;
 use crate::show::{self, Format};
 use crate::source::Source;
 
-/// How often it is drawn at most.
-const PACE: Duration = Duration::from_millis(500);
-/// The tree of a large cluster takes a while: so many times that long others have the processor.
-const REST: u32 = 4;
+/// Minimum interval between two redraws.
+const REDRAW_INTERVAL: Duration = Duration::from_millis(500);
+/// The tree of a large cluster takes a while to compute: pause this many times as long, to leave CPU to others.
+const IDLE_FACTOR: u32 = 4;
 
 pub(super) async fn run(source: &Source, format: Format) -> Result<ExitCode> {
     if format == Format::Yaml {
@@ -41,12 +41,12 @@ pub(super) async fn run(source: &Source, format: Format) -> Result<ExitCode> {
     }
 }
 
-/// A line whenever the verdict changes.
+/// Prints a line whenever the summary changes.
 async fn lines(mut watch: Watch, first: Tree, format: Format) -> Result<ExitCode> {
-    let mut told: Option<Result<Verdict, String>> = None;
+    let mut printed: Option<Result<Summary, String>> = None;
     let mut next = Ok(first.verdict);
     loop {
-        if told.as_ref() != Some(&next) {
+        if printed.as_ref() != Some(&next) {
             let (ready, text) = match &next {
                 Ok(verdict) => (Some(verdict.ready), verdict.text.clone()),
                 Err(why) => (None, format!("unknown: {why}")),
@@ -58,33 +58,33 @@ async fn lines(mut watch: Watch, first: Tree, format: Format) -> Result<ExitCode
                 }
                 _ => text + "\n",
             })?;
-            told = Some(next);
+            printed = Some(next);
         }
         next = next_tree(&mut watch).await.map(|tree| tree.verdict);
     }
 }
 
-/// The cluster after the next change, not too soon after the one before. One that does not answer is no reason to end.
+/// The tree after the next change, rate-limited. An unreachable cluster does not end the watch.
 async fn next_tree(watch: &mut Watch) -> Result<Tree, String> {
     let snapshot = watch.next().await?;
     let begin = Instant::now();
     let tree = tree(snapshot);
-    tokio::time::sleep((begin.elapsed() * REST).max(PACE)).await;
+    tokio::time::sleep((begin.elapsed() * IDLE_FACTOR).max(REDRAW_INTERVAL)).await;
     Ok(tree)
 }
 
-/// What the user pressed.
+/// Keyboard and terminal events.
 enum Key {
     Quit,
-    /// So many lines further down, or up.
+    /// Scroll by this many lines.
     Move(i16),
-    /// The window has another size.
+    /// The terminal was resized.
     Redraw,
 }
 
 async fn full_screen(mut watch: Watch, first: Tree) -> Result<ExitCode> {
-    let (looks, mut seen) = mpsc::channel(1);
-    let watching = tokio::spawn(async move { while looks.send(next_tree(&mut watch).await).await.is_ok() {} });
+    let (updates, mut update_receiver) = mpsc::channel(1);
+    let watching = tokio::spawn(async move { while updates.send(next_tree(&mut watch).await).await.is_ok() {} });
     let (keys, mut pressed) = mpsc::channel(16);
     std::thread::spawn(move || {
         while let Ok(event) = event::read() {
@@ -96,7 +96,7 @@ async fn full_screen(mut watch: Watch, first: Tree) -> Result<ExitCode> {
         }
     });
     let mut terminal = ratatui::try_init()?;
-    let mut view = View { tree: first, trouble: None, top: 0 };
+    let mut view = View { tree: first, error_message: None, top: 0 };
     let mut changed = true;
     let end = loop {
         if changed && let Err(error) = terminal.draw(|frame| view.draw(frame)) {
@@ -104,7 +104,7 @@ async fn full_screen(mut watch: Watch, first: Tree) -> Result<ExitCode> {
         }
         changed = true;
         tokio::select! {
-            next = seen.recv() => match next {
+            next = update_receiver.recv() => match next {
                 Some(next) => changed = view.show(next),
                 None => break Ok(()),
             },
@@ -139,23 +139,23 @@ fn key(event: &Event) -> Option<Key> {
     }
 }
 
-/// What is on the screen.
+/// State of the screen.
 struct View {
     tree: Tree,
-    /// Why the last look failed, if it did: what is shown is older then.
-    trouble: Option<String>,
-    /// The first line that is shown.
+    /// Why the last update failed, if so: the view is stale.
+    error_message: Option<String>,
+    /// First visible line.
     top: u16,
 }
 
 impl View {
-    /// Takes the next look; says whether anything differs.
+    /// Applies an update; returns whether anything changed.
     fn show(&mut self, next: Result<Tree, String>) -> bool {
         match next {
-            Ok(tree) if self.trouble.is_none() && self.tree == tree => return false,
-            Ok(tree) => (self.tree, self.trouble) = (tree, None),
-            Err(why) if self.trouble.as_ref() == Some(&why) => return false,
-            Err(why) => self.trouble = Some(why),
+            Ok(tree) if self.error_message.is_none() && self.tree == tree => return false,
+            Ok(tree) => (self.tree, self.error_message) = (tree, None),
+            Err(why) if self.error_message.as_ref() == Some(&why) => return false,
+            Err(why) => self.error_message = Some(why),
         }
         true
     }
@@ -167,7 +167,7 @@ impl View {
         let rows: usize = lines.iter().map(|line| line.width().div_ceil(width).max(1)).sum();
         self.top = self.top.min(u16::try_from(rows).unwrap_or(u16::MAX).saturating_sub(body.height));
         frame.render_widget(Paragraph::new(Text::from(lines)).wrap(Wrap { trim: false }).scroll((self.top, 0)), body);
-        let note = match &self.trouble {
+        let note = match &self.error_message {
             Some(why) => Line::styled(format!("not up to date: {why}"), Style::new().fg(Color::Red)),
             None => Line::styled("q ends, arrows scroll", Style::new().add_modifier(Modifier::DIM)),
         };
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_small_screen_shows_the_verdict_first_and_scrolls_to_the_end() {
-        let mut view = View { tree: tree(&Snapshot::default()), trouble: None, top: 0 };
+        let mut view = View { tree: tree(&Snapshot::default()), error_message: None, top: 0 };
         let begin = screen(&mut view);
         assert!(begin.starts_with("not ready: Capstan is not installed: the"), "{begin}");
         assert!(begin.contains("q ends"), "{begin}");
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_cluster_that_does_not_answer_leaves_the_last_picture() {
-        let mut view = View { tree: tree(&Snapshot::default()), trouble: Some("gone".into()), top: 0 };
+        let mut view = View { tree: tree(&Snapshot::default()), error_message: Some("gone".into()), top: 0 };
         let drawn = screen(&mut view);
         assert!(drawn.contains("not ready") && drawn.contains("not up to date: gone"), "{drawn}");
     }
@@ -225,9 +225,9 @@ mod tests {
     #[test]
     fn only_what_differs_is_drawn() {
         let same = || tree(&Snapshot::default());
-        let mut view = View { tree: same(), trouble: None, top: 0 };
-        let looks = [Ok(same()), Err("gone".into()), Err("gone".into()), Ok(same()), Ok(same())];
-        assert_eq!(looks.map(|look| view.show(look)), [false, true, false, true, false]);
+        let mut view = View { tree: same(), error_message: None, top: 0 };
+        let updates = [Ok(same()), Err("gone".into()), Err("gone".into()), Ok(same()), Ok(same())];
+        assert_eq!(updates.map(|look| view.show(look)), [false, true, false, true, false]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A cluster that is kept: its file, what to do when that cannot be used, and what is waited for when it starts again.
+//! Persistent clusters: their store, errors of it, and what to wait for after a restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -14,33 +14,33 @@ use kube::{Api, Client, ResourceExt};
 
 use super::progress::View;
 
-/// Where everything is, in the directory.
+/// Store file in the directory.
 const FILE: &str = "cluster.redb";
-/// What says that the first manifests are there: what is deleted after that stays deleted.
-const FURNISHED: &str = "furnished";
+/// Key that marks the initial manifests as applied: what users delete later stays deleted.
+const INITIALIZED: &str = "furnished";
 
-/// The directory of a cluster that is kept.
+/// Directory of a persistent cluster.
 pub(super) struct Data {
     dir: PathBuf,
     pub(super) store: Store,
-    /// Pods that were Ready when the cluster ended: by namespace and name.
+    /// Pods that were Ready when the cluster stopped: by namespace and name.
     ready: BTreeMap<(String, String), Before>,
 }
 
-/// What a pod was like.
+/// State of a pod before the restart.
 struct Before {
     uid: String,
     restarts: i32,
 }
 
 impl Data {
-    /// Opens the directory, which is made if it is not there.
+    /// Opens the directory, and creates it if missing.
     pub(super) fn open(dir: &Path) -> Result<Self> {
         let made = std::fs::create_dir_all(dir);
         made.map_err(|error| {
             anyhow!("cannot make the directory {}: {error}: choose another with --data", dir.display())
         })?;
-        let store = Store::open(&dir.join(FILE), Retention::default()).map_err(|error| advised(&error))?;
+        let store = Store::open(&dir.join(FILE), Retention::default()).map_err(|error| with_advice(&error))?;
         let pods = store.select(&TableKey::new("", "pods"), &Selection::default());
         let ready = pods.iter().filter_map(|object| before(object)).collect();
         Ok(Self { dir: dir.to_owned(), store, ready })
@@ -50,28 +50,28 @@ impl Data {
         &self.dir
     }
 
-    /// Where the kubeconfig goes, if nobody says.
+    /// Default path of the kubeconfig.
     pub(super) fn kubeconfig(&self) -> PathBuf {
         self.dir.join("kubeconfig")
     }
 
-    /// How many nodes there are already: up to the last one, as one that was deleted joins again.
+    /// Number of existing nodes: up to the highest index, as a deleted node joins again.
     pub(super) fn nodes(&self) -> Option<u16> {
         let nodes = self.store.select(&TableKey::new("", "nodes"), &Selection::default());
         let number = |name: &str| name.strip_prefix("gpu-")?.parse::<u16>().ok();
         nodes.iter().filter_map(|node| number(node.name())).map(|number| number.saturating_add(1)).max()
     }
 
-    pub(super) fn is_furnished(&self) -> bool {
-        self.store.blob(FURNISHED).is_some()
+    pub(super) fn is_initialized(&self) -> bool {
+        self.store.blob(INITIALIZED).is_some()
     }
 
-    pub(super) fn furnished(&self) {
-        self.store.put_blob(FURNISHED, b"");
+    pub(super) fn mark_initialized(&self) {
+        self.store.put_blob(INITIALIZED, b"");
     }
 
-    /// Waits until the pods that were Ready are so again. Their status says so from the start, as nobody was there to take
-    /// it back: so each has to have been started once more.
+    /// Waits until the pods that were Ready are Ready again. Their stored status is stale, so each must have restarted
+    /// once more.
     pub(super) async fn pods_ready(&self, client: &Client, view: View) -> Result<()> {
         let all = self.ready.len();
         if all == 0 {
@@ -79,20 +79,20 @@ impl Data {
         }
         let mut stage = view.stage("pods");
         let mut waiting: BTreeMap<_, _> = self.ready.iter().collect();
-        let mut seen = BTreeSet::new();
+        let mut existing = BTreeSet::new();
         let api: Api<Pod> = Api::all(client.clone());
         let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
         while !waiting.is_empty() {
             let key = |pod: &Pod| (pod.namespace().unwrap_or_default(), pod.name_any());
             match events.try_next().await.context("cannot watch the pods")? {
-                Some(Event::Init) => seen.clear(),
+                Some(Event::Init) => existing.clear(),
                 Some(Event::InitApply(pod)) | Some(Event::Apply(pod)) => {
-                    if waiting.get(&key(&pod)).is_some_and(|before| is_again(&pod, before)) {
+                    if waiting.get(&key(&pod)).is_some_and(|before| has_recovered(&pod, before)) {
                         waiting.remove(&key(&pod));
                     }
-                    seen.insert(key(&pod));
+                    existing.insert(key(&pod));
                 }
-                Some(Event::InitDone) => waiting.retain(|key, _| seen.contains(*key)),
+                Some(Event::InitDone) => waiting.retain(|key, _| existing.contains(*key)),
                 Some(Event::Delete(pod)) => drop(waiting.remove(&key(&pod))),
                 None => bail!("the watch of the pods ended"),
             }
@@ -103,8 +103,8 @@ impl Data {
     }
 }
 
-/// What failed, and what to do about it.
-pub(super) fn advised(error: &DiskError) -> Error {
+/// An error with advice.
+pub(super) fn with_advice(error: &DiskError) -> Error {
     let fix = match error {
         DiskError::InUse { .. } => "stop the other `capstan up`, or choose another directory with --data",
         DiskError::Format { .. } => "use the version of capstan that wrote it, or another directory with --data",
@@ -119,10 +119,10 @@ fn is_full(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
-/// Waits until the file of a cluster fails, which one in memory does not have.
-pub(super) async fn lost(data: Option<&Data>) -> Error {
+/// Waits until the store fails; a cluster in memory has none.
+pub(super) async fn store_failure(data: Option<&Data>) -> Error {
     match data {
-        Some(data) => advised(&data.store.wait_for_failure().await),
+        Some(data) => with_advice(&data.store.wait_for_failure().await),
         None => std::future::pending().await,
     }
 }
@@ -134,8 +134,8 @@ fn before(object: &Object) -> Option<((String, String), Before)> {
     Some(((object.namespace().to_owned(), object.name().to_owned()), before))
 }
 
-/// Whether a pod was started once more and is Ready, or has been replaced or ended.
-fn is_again(pod: &Pod, before: &Before) -> bool {
+/// Whether a pod restarted and is Ready, or was replaced or terminated.
+fn has_recovered(pod: &Pod, before: &Before) -> bool {
     let status = pod.status.clone().unwrap_or_default();
     let over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
     let other = pod.uid().is_none_or(|uid| uid != before.uid);
@@ -169,7 +169,7 @@ mod tests {
             (io(ErrorKind::PermissionDenied), "choose a directory that you may write to"),
         ];
         for (error, fix) in cases {
-            let text = advised(&error).to_string();
+            let text = with_advice(&error).to_string();
             assert!(text.contains("d/cluster.redb") && text.contains(fix), "{text}");
         }
     }

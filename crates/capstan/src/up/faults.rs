@@ -1,4 +1,4 @@
-//! Faults that `capstan up` shows on purpose: into nodes before they join, into the cluster once the operator runs.
+//! Fault injection of `capstan up`: into nodes before they join, into the cluster once the operator runs.
 
 use std::path::PathBuf;
 
@@ -16,17 +16,17 @@ use serde_json::{Value, json};
 
 use super::progress::View;
 
-/// Values with the mistakes that people make.
+/// Chart values with common mistakes.
 const VALUES: &str = "image:\n  tag: 1.8\nimagePullSecret:\n  - ngc-secret\nagent:\n  layout: both\n";
-/// Name of the kind and field that an outdated CRD lacks.
+/// Kind and field that an outdated CRD lacks.
 const OUTDATED: (&str, &str) = ("NIMCache", "proxy");
 
-/// The faults that were asked for.
+/// The requested faults.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Faults(Vec<Fault>);
 
 impl Faults {
-    /// Reads them, and sees that their nodes are there.
+    /// Validates the faults and their nodes.
     pub(super) fn new(faults: &[Fault], nodes: u16) -> Result<Self> {
         for fault in faults {
             let named = fault.node.as_deref();
@@ -49,18 +49,18 @@ impl Faults {
         self.0.iter().any(|fault| fault.class.name == class)
     }
 
-    /// Whether the operator may install its CRDs: it would mend the one that is to be old.
-    pub(super) fn spare_crds(&self) -> bool {
+    /// Whether the operator must not install CRDs: it would upgrade the outdated one.
+    pub(super) fn skips_crds(&self) -> bool {
         !self.has("crd-outdated")
     }
 
-    /// What has to be there before the operator starts.
+    /// Prepares faults that must exist before the operator starts.
     pub(super) async fn before(&self, client: &Client) -> Result<()> {
         if self.has("crd-outdated") {
             for entry in capstan_inspect::doctor::reconciled_kinds() {
                 let mut definition = entry.definition();
                 if entry.kind == OUTDATED.0 {
-                    forget(&mut definition, OUTDATED.1);
+                    remove_field(&mut definition, OUTDATED.1);
                 }
                 install(client, definition).await?;
             }
@@ -76,7 +76,7 @@ impl Faults {
         Ok(())
     }
 
-    /// Puts the rest into the cluster, and says what is wrong with it now.
+    /// Injects the remaining faults, and reports them.
     pub(super) async fn inject(&self, client: &Client, view: View, kubeconfig: &std::path::Path) -> Result<()> {
         for fault in &self.0 {
             for body in fault.objects() {
@@ -104,7 +104,7 @@ impl Faults {
         Ok(())
     }
 
-    /// Removes what was written outside of the cluster.
+    /// Removes files outside of the cluster.
     pub(super) fn clean(&self, kubeconfig: &std::path::Path) {
         if self.has("helm-values") {
             let _ = std::fs::remove_file(values_file(kubeconfig));
@@ -116,8 +116,8 @@ fn values_file(kubeconfig: &std::path::Path) -> PathBuf {
     kubeconfig.with_extension("values.yaml")
 }
 
-/// Takes a field of the spec out of a schema, as if nobody had thought of it yet.
-fn forget(definition: &mut CustomResourceDefinition, field: &str) {
+/// Removes a field of the spec from a CRD schema.
+fn remove_field(definition: &mut CustomResourceDefinition, field: &str) {
     for version in &mut definition.spec.versions {
         let schema = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut());
         let spec = schema.and_then(|schema| schema.properties.as_mut()?.get_mut("spec"));
@@ -136,7 +136,7 @@ pub(super) async fn install(client: &Client, definition: CustomResourceDefinitio
     served.map(drop).map_err(|error| anyhow!("{name} is not served: {error}"))
 }
 
-/// Applies an object, and its status after it.
+/// Applies an object, then its status.
 async fn put(client: &Client, body: Value) -> Result<()> {
     let api_version = body["apiVersion"].as_str().unwrap_or_default();
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));

@@ -1,23 +1,23 @@
-//! The kubeconfig of a cluster in this process: gone when the cluster is, however that ends.
+//! Kubeconfig of an embedded cluster: removed with the cluster, however it ends.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
-/// A kubeconfig file that is removed when this is dropped, unless its cluster can be started again.
+/// A kubeconfig file that is removed on drop, unless its cluster is persistent.
 pub(super) struct Kubeconfig {
     path: PathBuf,
-    kept: bool,
+    persistent: bool,
 }
 
 impl Kubeconfig {
-    /// Takes care of a file that goes with its cluster.
+    /// A file with the lifetime of its cluster.
     pub(super) fn of_process(path: PathBuf) -> Self {
-        Self { path, kept: false }
+        Self { path, persistent: false }
     }
 
-    /// Takes care of a file that is still good when its cluster is started again.
+    /// A file that remains valid for the next start of its cluster.
     pub(super) fn of_directory(path: PathBuf) -> Self {
-        Self { path, kept: true }
+        Self { path, persistent: true }
     }
 }
 
@@ -31,7 +31,7 @@ impl Deref for Kubeconfig {
 
 impl Drop for Kubeconfig {
     fn drop(&mut self) {
-        if !self.kept {
+        if !self.persistent {
             let _ = std::fs::remove_file(&self.path);
         }
     }

@@ -1,4 +1,4 @@
-//! `capstan up`: a cluster in this process, the operator on it, and a model server that becomes Ready.
+//! `capstan up`: an embedded cluster with the operator, and a model server that becomes Ready.
 
 mod data;
 mod faults;
@@ -31,44 +31,44 @@ use kubeconfig::Kubeconfig;
 use operator::Operator;
 use progress::View;
 
-/// Nodes of a new cluster, if nobody says.
+/// Default number of nodes of a new cluster.
 const NODES: u16 = 2;
-/// Nodes of the largest cluster whose nodes run the code of operands; those of a larger one imitate it.
-const MOST_MACHINES: u16 = 16;
+/// Largest cluster whose nodes run the operands' code; in larger ones operands are imitated.
+const MAX_MACHINES: u16 = 16;
 /// Namespace of the operator and its operands.
 const NAMESPACE: &str = "capstan";
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Nodes of the cluster [default: 2, or as many as it has]
+    /// Number of nodes [default: 2, or the existing ones]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=5000))]
     nodes: Option<u16>,
-    /// GPUs of each node
+    /// GPUs per node
     #[arg(long, default_value = "8", value_parser = clap::value_parser!(u16).range(0..=16))]
     gpus: u16,
     /// Manifests to apply instead of the example; may be repeated
     #[arg(short, long, value_name = "FILE")]
     file: Vec<PathBuf>,
-    /// Port of the API on loopback; a free one when absent
+    /// Port of the API server on loopback [default: a free one]
     #[arg(long, default_value = "0")]
     port: u16,
-    /// Keep the cluster in this directory: it survives a restart, and a crash
+    /// Persist the cluster in this directory: it survives restarts and crashes
     #[arg(long, value_name = "DIR", conflicts_with = "fault")]
     data: Option<PathBuf>,
-    /// Where the kubeconfig goes
+    /// Kubeconfig output file
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// End as soon as everything is Ready, with status 0
+    /// Exit with status 0 as soon as everything is Ready
     #[arg(long)]
     exit_when_ready: bool,
-    /// Give up after this many seconds if something is not Ready
+    /// Timeout in seconds until everything is Ready
     #[arg(long, default_value = "60", value_name = "SECONDS")]
     timeout: u64,
-    /// Leave the operator to you: start one beside it, with the kubeconfig of this cluster
+    /// Do not run the operator: run your own with the kubeconfig of this cluster
     #[arg(long, conflicts_with = "fault")]
     no_operator: bool,
-    /// Break something on purpose, on one node or wherever it can be, and look at it with `capstan doctor`; may be repeated
+    /// Inject a fault, on one node or all, to diagnose with `capstan doctor`; may be repeated
     #[arg(long, value_name = "CLASS[@NODE]", value_parser = Fault::parse)]
     fault: Vec<Fault>,
     /// Output format
@@ -98,12 +98,12 @@ enum Format {
     Json,
 }
 
-/// What runs, in the order in which it must end.
+/// Running components, in the order in which they must stop.
 struct Up {
     operator: Operator,
     cluster: Cluster,
     kubeconfig: Kubeconfig,
-    /// What the nodes run on, whose files go with it.
+    /// Machines of the nodes, whose files are removed with them.
     machines: Option<Machines>,
 }
 
@@ -112,8 +112,8 @@ pub(crate) async fn run(mut args: Args) -> Result<()> {
     let data = args.data.as_deref().map(Data::open).transpose()?;
     let data = data.as_ref();
     args.nodes = args.nodes.max(data.and_then(Data::nodes));
-    // What a user made of the examples since the first start is theirs.
-    let again = data.is_some_and(Data::is_furnished);
+    // After the first start, the example objects belong to the user.
+    let again = data.is_some_and(Data::is_initialized);
     let wanted = if again && args.file.is_empty() { Vec::new() } else { manifests::read(&args.file)? };
     let faults = Faults::new(&args.fault, args.nodes())?;
     log();
@@ -123,7 +123,7 @@ pub(crate) async fn run(mut args: Args) -> Result<()> {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(args.timeout);
     let started = tokio::select! {
         started = tokio::time::timeout_at(deadline, start(&args, &wanted, &faults, data, view)) => started,
-        error = data::lost(data) => return Err(error),
+        error = data::store_failure(data) => return Err(error),
         () = interrupted.cancelled() => return Ok(()),
     };
     let (up, client) = started.map_err(|_| late())??;
@@ -139,14 +139,14 @@ pub(crate) async fn run(mut args: Args) -> Result<()> {
         }
         serve(&client, &wanted, view).await?;
         if let Some(data) = data {
-            data.furnished();
+            data.mark_initialized();
         }
         summary(view, &up, &wanted, data, begin.elapsed());
         anyhow::Ok(())
     };
     let result = tokio::select! {
         result = tokio::time::timeout_at(deadline, ready) => result.unwrap_or_else(|_| Err(late())),
-        error = data::lost(data) => Err(error),
+        error = data::store_failure(data) => Err(error),
         () = interrupted.cancelled() => return end(up, view).await,
     };
     if result.is_err() || args.exit_when_ready {
@@ -155,13 +155,13 @@ pub(crate) async fn run(mut args: Args) -> Result<()> {
     }
     let result = tokio::select! {
         () = interrupted.cancelled() => Ok(()),
-        error = data::lost(data) => Err(error),
+        error = data::store_failure(data) => Err(error),
     };
     end(up, view).await?;
     result
 }
 
-/// The cluster with its nodes, and the operator on it.
+/// Starts the cluster with its nodes, and the operator.
 async fn start(
     args: &Args,
     wanted: &[Manifest],
@@ -170,7 +170,7 @@ async fn start(
     view: View,
 ) -> Result<(Up, Client)> {
     let stage = view.stage("cluster");
-    let machines = (args.nodes() <= MOST_MACHINES && args.gpus > 0)
+    let machines = (args.nodes() <= MAX_MACHINES && args.gpus > 0)
         .then(|| Machines::with_faults(faults.iter().cloned().collect()))
         .transpose()
         .context("cannot make a directory for the files of nodes")?;
@@ -203,12 +203,12 @@ async fn start(
     };
     stage.done(&format!("Kubernetes API at {}", listener.url()));
     let client = cluster.client();
-    if !data.is_some_and(Data::is_furnished) {
+    if !data.is_some_and(Data::is_initialized) {
         manifests::apply(&client, &manifests::storage_class()).await?;
         manifests::apply(&client, &manifests::namespace(NAMESPACE)).await?;
     }
     if machines.is_some() {
-        // Feature discovery says in objects of this kind what it found.
+        // Node Feature Discovery publishes NodeFeature objects.
         for entry in capstan_api::kinds().filter(|entry| entry.kind == "NodeFeature") {
             faults::install(&client, entry.definition()).await?;
         }
@@ -216,15 +216,16 @@ async fn start(
     nodes_ready(&client, view, args).await?;
 
     let operator = if args.no_operator {
-        let policies = if args.gpus > 0 && !bring_gpus(wanted) { manifests::cluster_policy()? } else { Vec::new() };
-        Operator::awaited(&client, &[wanted, &policies].concat(), &kubeconfig, view).await?
+        let policies =
+            if args.gpus > 0 && !configures_gpus(wanted) { manifests::cluster_policy()? } else { Vec::new() };
+        Operator::wait_for_external(&client, &[wanted, &policies].concat(), &kubeconfig, view).await?
     } else {
         Operator::start(&client, faults, view).await?
     };
     Ok((Up { operator, cluster, kubeconfig, machines }, client))
 }
 
-/// The nodes, and how their containers behave: on machines they run what is in our image, else all is imitated.
+/// Nodes and their containers: on machines they run the code of our image, otherwise operands are imitated.
 fn nodes(args: &Args, faults: &Faults, machines: Option<&Machines>) -> node::Settings {
     let (plain, pace) = (vec![(node::Match::default(), containers()), operands()], Pace::default());
     let template: fn(&str, u16) -> NodeTemplate = match machines {
@@ -241,23 +242,22 @@ fn nodes(args: &Args, faults: &Faults, machines: Option<&Machines>) -> node::Set
         Some(machines) => machines.run(settings, &crate::own_image(), pace),
         None => node::Settings { rules: [settings.rules, capstan_gpu_sim::rules(pace)].concat(), ..settings },
     };
-    let by_hardware = |fault: &&Fault| machines.is_some() && fault.is_of_hardware();
+    let by_hardware = |fault: &&Fault| machines.is_some() && fault.is_hardware_fault();
     settings.rules.extend(faults.iter().filter(|fault| !by_hardware(fault)).flat_map(Fault::rules));
     settings
 }
 
-/// What goes wrong behind the stages, such as a CRD that is refused, is told as it happens. What roles on nodes say is in
-/// the logs of their containers.
+/// Prints log messages besides the stages, such as a rejected CRD. Roles on nodes log to their containers.
 fn log() {
     use tracing_subscriber::filter::{LevelFilter, Targets};
     use tracing_subscriber::prelude::*;
     let roles = ["capstan_agent", "capstan_kubelet"].map(|target| (target, LevelFilter::OFF));
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).without_time().with_target(false);
-    let told = Targets::new().with_default(LevelFilter::WARN).with_targets(roles);
-    tracing_subscriber::registry().with(lines.with_filter(told)).init();
+    let log_filter = Targets::new().with_default(LevelFilter::WARN).with_targets(roles);
+    tracing_subscriber::registry().with(lines.with_filter(log_filter)).init();
 }
 
-/// A cluster with faults: nobody waits until it is Ready.
+/// Runs a cluster with faults, without waiting for Ready.
 async fn broken(
     up: Up,
     client: &Client,
@@ -268,7 +268,7 @@ async fn broken(
     interrupted: CancellationToken,
 ) -> Result<()> {
     let injected = async {
-        for manifest in manifests::cluster_policy()?.iter().filter(|_| args.gpus > 0 && !bring_gpus(wanted)) {
+        for manifest in manifests::cluster_policy()?.iter().filter(|_| args.gpus > 0 && !configures_gpus(wanted)) {
             manifests::apply(client, manifest).await?;
         }
         for manifest in wanted {
@@ -294,7 +294,7 @@ async fn broken(
     result
 }
 
-/// Containers here load no model: they answer their probes soon, whatever delay the probes allow.
+/// Containers load no model: their probes succeed soon, whatever delay they allow.
 fn containers() -> node::Behaviour {
     node::Behaviour {
         pull_time: Some(Duration::from_millis(500)),
@@ -304,7 +304,7 @@ fn containers() -> node::Behaviour {
     }
 }
 
-/// Images of operands are there already.
+/// Operand images are present.
 fn operands() -> (node::Match, node::Behaviour) {
     let here = node::Match { namespace: Some(NAMESPACE.into()), ..node::Match::default() };
     let soon = node::Behaviour {
@@ -333,14 +333,14 @@ async fn nodes_ready(client: &Client, view: View, args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Whether the user brings what makes GPUs usable.
-fn bring_gpus(wanted: &[Manifest]) -> bool {
+/// Whether the user's manifests configure GPUs.
+fn configures_gpus(wanted: &[Manifest]) -> bool {
     wanted.iter().any(|manifest| ["ClusterPolicy", "GPUCluster"].contains(&manifest.kind.kind.as_str()))
 }
 
-/// Makes the GPUs of the nodes usable, by the user's ClusterPolicy or by ours.
+/// Makes the nodes' GPUs usable, by the user's ClusterPolicy or the default one.
 async fn gpus(client: &Client, wanted: &[Manifest], view: View, args: &Args) -> Result<()> {
-    if bring_gpus(wanted) {
+    if configures_gpus(wanted) {
         return Ok(());
     }
     let policies = manifests::cluster_policy()?;
@@ -362,7 +362,7 @@ async fn gpus(client: &Client, wanted: &[Manifest], view: View, args: &Args) -> 
     bail!("the watch of the ClusterPolicy ended")
 }
 
-/// Applies the manifests and waits until what they ask for works.
+/// Applies the manifests and waits until their objects are ready.
 async fn serve(client: &Client, wanted: &[Manifest], view: View) -> Result<()> {
     if wanted.is_empty() {
         return Ok(());
@@ -407,20 +407,21 @@ async fn service_ready(client: &Client, manifest: &Manifest, view: View) -> Resu
     bail!("the watch of NIMService {namespace}/{name} ended")
 }
 
-fn summary(view: View, up: &Up, wanted: &[Manifest], data: Option<&Data>, took: Duration) {
+fn summary(view: View, up: &Up, wanted: &[Manifest], data: Option<&Data>, elapsed: Duration) {
     let namespace = wanted.iter().find(|manifest| is_service(manifest)).map_or("default", Manifest::namespace);
-    let kept = data.map(|data| format!("\nKept in {}: start it again with the same --data.\n", data.dir().display()));
+    let persistence =
+        data.map(|data| format!("\nKept in {}: start it again with the same --data.\n", data.dir().display()));
     let text = format!(
         "\nReady after {:.1} s. In another terminal:\n\n  export KUBECONFIG={}\n  kubectl get nodes\n  \
          kubectl get clusterpolicies,daemonsets -A\n  kubectl get nimservices,deployments,pods -n {namespace}\n  kubectl describe nimservice -n {namespace}\n{}",
-        took.as_secs_f64(),
+        elapsed.as_secs_f64(),
         up.kubeconfig.display(),
-        kept.unwrap_or_default(),
+        persistence.unwrap_or_default(),
     );
     view.say("ready", &text);
 }
 
-/// Ends everything that was started and leaves nothing behind but what is kept.
+/// Stops everything that was started and removes temporary files.
 async fn end(up: Up, view: View) -> Result<()> {
     let operator = up.operator.end().await;
     up.cluster.stop();

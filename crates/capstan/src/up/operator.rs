@@ -1,4 +1,4 @@
-//! The operator on the cluster: ours in this process, or one that somebody starts beside it.
+//! Operator of the cluster: in this process, or an external one.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use super::faults::Faults;
 
 use super::progress::View;
 
-/// How often to look for the kinds of another operator.
+/// Poll interval for the CRDs of an external operator.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Our operator, until it is stopped. Without one, somebody else has to end theirs.
+/// Our operator, until it is stopped; nothing for an external one.
 #[derive(Default)]
 pub(super) struct Operator {
     stop: CancellationToken,
@@ -24,15 +24,15 @@ pub(super) struct Operator {
 }
 
 impl Operator {
-    /// Starts ours, and waits until it leads.
+    /// Starts the operator, and waits until it is the leader.
     pub(super) async fn start(client: &Client, faults: &Faults, view: View) -> Result<Self> {
         let stage = view.stage("operator");
         faults.before(client).await?;
         let stop = CancellationToken::new();
         let (ready, is_ready) = tokio::sync::oneshot::channel();
         let mut options = capstan_operator::Options::in_process();
-        options.apply_crds = faults.spare_crds();
-        // Virtual nodes pull nothing; the name is the one that a release of this version has.
+        options.apply_crds = faults.skips_crds();
+        // Virtual nodes pull nothing; the name is that of the release image.
         options.gpu.agent.image = crate::own_image();
         let task = tokio::spawn(capstan_operator::run(client.clone(), options, stop.clone(), ready));
         if is_ready.await.is_err() {
@@ -45,11 +45,16 @@ impl Operator {
         Ok(Self { stop, task: Some(task) })
     }
 
-    /// Waits until another one has brought the kinds of what is to be applied.
-    pub(super) async fn awaited(client: &Client, wanted: &[Manifest], kubeconfig: &Path, view: View) -> Result<Self> {
+    /// Waits until an external operator has installed the CRDs of the manifests.
+    pub(super) async fn wait_for_external(
+        client: &Client,
+        wanted: &[Manifest],
+        kubeconfig: &Path,
+        view: View,
+    ) -> Result<Self> {
         let mut stage = view.stage("operator");
         for manifest in wanted {
-            // A kind is told of a moment before it is served, so that it is asked for.
+            // Discovery lists a kind shortly before it is served, so request it.
             while !manifests::is_served(client, manifest).await {
                 stage.waiting(&format!(
                     "nobody has brought the kind {} of {} yet: start an operator, such as \
@@ -66,7 +71,7 @@ impl Operator {
         Ok(Self::default())
     }
 
-    /// Ends ours.
+    /// Stops our operator.
     pub(super) async fn end(self) -> Result<()> {
         self.stop.cancel();
         let Some(task) = self.task else { return Ok(()) };

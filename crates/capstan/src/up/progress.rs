@@ -1,4 +1,4 @@
-//! How far `capstan up` is: spinners on a terminal, plain lines elsewhere, JSON lines for programs.
+//! Progress of `capstan up`: spinners on a terminal, plain lines elsewhere, JSON lines for programs.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-/// Where progress goes.
+/// Progress output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum View {
     /// A spinner that becomes a tick.
@@ -18,7 +18,7 @@ pub(crate) enum View {
 }
 
 impl View {
-    /// What suits standard output.
+    /// The output that suits standard output.
     pub(crate) fn detect(json: bool) -> Self {
         match (json, std::io::stdout().is_terminal()) {
             (true, _) => Self::Json,
@@ -27,7 +27,7 @@ impl View {
         }
     }
 
-    /// Begins a stage.
+    /// Starts a stage.
     pub(crate) fn stage(self, name: &'static str) -> Stage {
         let bar = (self == Self::Terminal).then(|| {
             let bar = ProgressBar::new_spinner();
@@ -36,10 +36,10 @@ impl View {
             bar.enable_steady_tick(Duration::from_millis(80));
             bar
         });
-        Stage { view: self, name, begin: Instant::now(), bar, said: String::new() }
+        Stage { view: self, name, begin: Instant::now(), bar, last_message: String::new() }
     }
 
-    /// Says something that is not part of a stage.
+    /// Prints a message outside of a stage.
     pub(crate) fn say(self, event: &str, text: &str) {
         match self {
             Self::Json => line(&json!({"event": event, "text": text}).to_string()),
@@ -48,22 +48,22 @@ impl View {
     }
 }
 
-/// A stage that is under way.
+/// A running stage.
 pub(crate) struct Stage {
     view: View,
     name: &'static str,
     begin: Instant,
     bar: Option<ProgressBar>,
-    said: String,
+    last_message: String,
 }
 
 impl Stage {
-    /// Says what the stage waits for, once per change.
+    /// Prints what the stage waits for, once per change.
     pub(crate) fn waiting(&mut self, what: &str) {
-        if self.said == what {
+        if self.last_message == what {
             return;
         }
-        what.clone_into(&mut self.said);
+        what.clone_into(&mut self.last_message);
         match (&self.bar, self.view) {
             (Some(bar), _) => bar.set_message(what.to_owned()),
             (None, View::Json) => {
@@ -76,7 +76,7 @@ impl Stage {
         }
     }
 
-    /// Says how many of all are done: a bar on a terminal, words elsewhere.
+    /// Prints progress: a bar on a terminal, text elsewhere.
     pub(crate) fn counted(&mut self, done: usize, all: usize, what: &str) {
         if let Some(bar) = self.bar.as_ref().filter(|bar| bar.length().is_none()) {
             bar.set_length(all as u64);
@@ -88,7 +88,7 @@ impl Stage {
         self.waiting(&format!("{done} of {all} {what}"));
     }
 
-    /// Ends the stage.
+    /// Completes the stage.
     pub(crate) fn done(self, what: &str) {
         let seconds = self.seconds();
         let text = format!("{:>4.1}s  {}: {what}", seconds, self.name);
@@ -109,12 +109,12 @@ impl Stage {
     }
 }
 
-/// A template; one that cannot be read is a plain spinner.
+/// A template; an invalid one falls back to a plain spinner.
 fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
 }
 
-/// Writes a line; a reader that went away is no failure.
+/// Prints a line; a closed pipe is not an error.
 fn line(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{text}");

@@ -1,4 +1,4 @@
-//! `capstan up` beside a test, and what other commands say about its cluster.
+//! `capstan up` beside a test, and other commands on its cluster.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -6,16 +6,16 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// A cluster that goes with the test: it is killed, and hears nothing of it before.
+/// A cluster with the lifetime of the test, ended by SIGKILL.
 pub(crate) struct Running {
     up: Child,
     lines: BufReader<ChildStdout>,
-    /// A folder of its own.
+    /// Its own directory.
     pub(crate) dir: tempfile::TempDir,
 }
 
 impl Running {
-    /// Starts it; nothing is ready yet.
+    /// Starts it, without waiting.
     pub(crate) fn start(args: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut up = capstan(&["up", "--timeout", "300", "-o", "json", "--kubeconfig"]);
@@ -25,7 +25,7 @@ impl Running {
         Self { up, lines, dir }
     }
 
-    /// Waits until it has said something of that kind.
+    /// Waits for an output line that matches.
     pub(crate) fn until(&mut self, what: impl Fn(&Value) -> bool) {
         let mut said = String::new();
         loop {
@@ -38,12 +38,12 @@ impl Running {
         }
     }
 
-    /// A command about this cluster.
+    /// Runs a command on this cluster.
     pub(crate) fn run(&self, args: &[&str]) -> Output {
         capstan(args).arg("--kubeconfig").arg(self.file("kubeconfig")).output().unwrap()
     }
 
-    /// A file in its folder.
+    /// A file in its directory.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -56,19 +56,19 @@ impl Drop for Running {
     }
 }
 
-/// The program, without what the environment says about clusters and logs.
+/// The program, without environment variables about clusters and logs.
 pub(crate) fn capstan(args: &[&str]) -> Command {
     program(Path::new(env!("CARGO_BIN_EXE_capstan")), args)
 }
 
-/// The program at another place.
+/// The program at another path.
 pub(crate) fn program(path: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(path);
     command.args(args).env_remove("RUST_LOG").env_remove("KUBECONFIG").env_remove("KUBERNETES_SERVICE_HOST");
     command
 }
 
-/// What it said on standard output.
+/// Standard output.
 pub(crate) fn said(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }

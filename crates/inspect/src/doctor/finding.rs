@@ -1,30 +1,30 @@
-//! What a rule found at one place, before places with the same cause are told together.
+//! A finding of a rule at one place, before findings with the same cause are merged.
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Something does not work.
     Error,
-    /// Something may not work, or not for long.
+    /// Something may stop working.
     Warning,
-    /// Follows from something else; alone it is nothing to tell.
+    /// Only reported as a consequence of another finding.
     Note,
 }
 
-/// How far the trouble goes, and so what it explains.
+/// Scope of a finding: what it can explain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum Scope {
     /// The GPUs of these nodes.
     Nodes(Vec<String>),
-    /// Nothing but the objects that are named.
+    /// Only the named objects.
     Objects,
-    /// Everything.
+    /// The whole cluster.
     Cluster,
 }
 
-impl Reach {
-    /// Less goes less far.
+impl Scope {
+    /// Width of the scope; a narrower scope is smaller.
     pub(super) fn width(&self) -> u8 {
         match self {
             Self::Objects => 0,
@@ -37,28 +37,28 @@ impl Reach {
 /// A cause at one place.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// The rule; whoever runs it fills it in.
+    /// The rule; set by the code that runs it.
     pub rule: &'static str,
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
-    /// Where: `node gpu-1`, `NIMCache nim/llama`.
+    /// Place: `node gpu-1`, `NIMCache nim/llama`.
     pub at: String,
-    /// The cause, in words that are the same wherever it shows.
+    /// The cause, with the same text at every place.
     pub what: String,
-    /// Lines with an object and what it says.
+    /// Evidence: lines with an object and its message.
     pub evidence: Vec<String>,
     /// A command, or a field to change.
     pub fix: String,
-    /// What is concerned: `Pod capstan/driver`.
+    /// Affected objects: `Pod capstan/driver`.
     pub objects: Vec<String>,
-    /// How far the trouble goes.
-    pub reach: Reach,
-    /// The node that a pod runs on; empty for what is on none.
+    /// Scope.
+    pub scope: Scope,
+    /// The node of a pod; empty if it has none.
     pub runs_on: String,
 }
 
 impl Finding {
-    pub(super) fn new(at: impl Into<String>, what: impl Into<String>, reach: Reach) -> Self {
+    pub(super) fn new(at: impl Into<String>, what: impl Into<String>, scope: Scope) -> Self {
         Self {
             rule: "",
             severity: Severity::Error,
@@ -67,20 +67,20 @@ impl Finding {
             evidence: Vec::new(),
             fix: String::new(),
             objects: Vec::new(),
-            reach,
+            scope,
             runs_on: String::new(),
         }
     }
 
-    /// About a node.
+    /// A finding about a node.
     pub(super) fn on_node(node: &str, what: impl Into<String>) -> Self {
-        Self::new(format!("node {node}"), what, Reach::Nodes(vec![node.into()])).object(format!("Node {node}"))
+        Self::new(format!("node {node}"), what, Scope::Nodes(vec![node.into()])).object(format!("Node {node}"))
     }
 
-    /// About one object.
+    /// A finding about an object.
     pub(super) fn about(object: &serde_json::Value, what: impl Into<String>) -> Self {
         let name = super::index::reference(object);
-        Self::new(name.clone(), what, Reach::Objects).object(name)
+        Self::new(name.clone(), what, Scope::Objects).object(name)
     }
 
     pub(super) fn object(mut self, object: impl Into<String>) -> Self {
@@ -109,19 +109,19 @@ impl Finding {
         self
     }
 
-    pub(super) fn reach(mut self, reach: Reach) -> Self {
-        self.reach = reach;
+    pub(super) fn scope(mut self, scope: Scope) -> Self {
+        self.scope = scope;
         self
     }
 
-    /// Whether this, when its rule explains the other's rule, explains the other here.
+    /// Whether this finding explains the other at this place, given that its rule explains the other's rule.
     pub fn covers(&self, other: &Self) -> bool {
-        match (&self.reach, &other.reach) {
-            (Reach::Cluster, _) => true,
-            (Reach::Nodes(mine), Reach::Nodes(theirs)) => mine.iter().any(|node| theirs.contains(node)),
-            // Whatever is on no node may miss the GPUs of this one.
-            (Reach::Nodes(mine), _) => other.runs_on.is_empty() || mine.contains(&other.runs_on),
-            (Reach::Objects, _) => self.objects.iter().any(|object| other.objects.contains(object)),
+        match (&self.scope, &other.scope) {
+            (Scope::Cluster, _) => true,
+            (Scope::Nodes(mine), Scope::Nodes(theirs)) => mine.iter().any(|node| theirs.contains(node)),
+            // An object without a node may lack the GPUs of this one.
+            (Scope::Nodes(mine), _) => other.runs_on.is_empty() || mine.contains(&other.runs_on),
+            (Scope::Objects, _) => self.objects.iter().any(|object| other.objects.contains(object)),
         }
     }
 }

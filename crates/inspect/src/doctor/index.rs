@@ -1,4 +1,4 @@
-//! A snapshot with its pods, logs and events indexed, as rules ask for them. Nothing here decides anything.
+//! An index of a snapshot's pods, logs and events for rules. It makes no decisions.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -8,23 +8,23 @@ use capstan_operands::causes::{Class, words};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use super::finding::{Finding, Reach, Severity};
+use super::finding::{Finding, Scope, Severity};
 use crate::products;
 use crate::snapshot::{Snapshot, named};
 
-/// The resource that stands for whole GPUs.
+/// Resource name of whole GPUs.
 pub(super) const GPU: &str = "nvidia.com/gpu";
-/// Says that a node has a GPU on its PCI bus; feature discovery writes one of these.
+/// Labels of feature discovery for a GPU on the PCI bus; one of them is present.
 const PCI: [&str; 3] = ["pci-10de.present", "pci-0302_10de.present", "pci-0300_10de.present"];
-/// What feature discovery writes begins with this.
+/// Prefix of feature discovery labels.
 pub(super) const FEATURES: &str = "feature.node.kubernetes.io/";
 
-/// The text of a value, or nothing.
+/// The text of a value, or empty.
 pub(super) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// The items of a list, or nothing.
+/// The items of a list, or none.
 pub(super) fn items(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
@@ -34,14 +34,14 @@ pub(super) fn condition<'a>(object: &'a Value, type_: &str) -> Option<&'a Value>
     items(&object["status"]["conditions"]).iter().find(|one| one["type"] == type_)
 }
 
-/// How people name an object: `Pod capstan/driver`, `Node gpu-1`.
+/// Display name of an object: `Pod capstan/driver`, `Node gpu-1`.
 pub(super) fn reference(object: &Value) -> String {
     let (namespace, name) = named(object);
     let kind = text(&object["kind"]);
     if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }
 }
 
-/// A text on one line, not too long.
+/// A text on one line, truncated.
 pub(super) fn short(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(240) {
@@ -50,21 +50,21 @@ pub(super) fn short(text: &str) -> String {
     }
 }
 
-/// A number of a resource of a node or container, which may be text. Only whole devices are asked for here.
+/// The quantity of a node or container resource as an integer: only device counts are read here.
 pub(super) fn amount(value: &Value) -> i64 {
     value.as_i64().or_else(|| text(value).parse().ok()).unwrap_or(0)
 }
 
-/// What a pod does on its node.
+/// Role of a pod on its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Driver,
     Toolkit,
     Plugin,
     Validator,
-    /// Another part of a GPU node.
+    /// Another GPU operand.
     Operand,
-    /// What uses nodes instead of making them usable.
+    /// Any other pod.
     Workload,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Pod<'a> {
     pub(super) role: Role,
 }
 
-/// A container of a pod, as its status has it.
+/// A container status.
 #[derive(Clone, Copy)]
 pub(super) struct Container<'a> {
     pub(super) value: &'a Value,
@@ -124,45 +124,45 @@ impl<'a> Pod<'a> {
         of(&status["initContainerStatuses"], true).chain(of(&status["containerStatuses"], false))
     }
 
-    /// The first container that failed.
+    /// The first failed container.
     pub(super) fn failure(&self) -> Option<Container<'a>> {
         self.containers().find(|one| one.failure().is_some())
     }
 
-    /// The Job that it belongs to.
+    /// The Job that owns it.
     pub(crate) fn job(&self) -> Option<&'a str> {
         let owner = items(&self.value["metadata"]["ownerReferences"]).first()?;
         (owner["kind"] == "Job").then(|| text(&owner["name"]))
     }
 
-    /// The name of what it belongs to.
+    /// The name of its owner.
     pub(super) fn owner(&self) -> &'a str {
         items(&self.value["metadata"]["ownerReferences"]).first().map_or("", |owner| text(&owner["name"]))
     }
 
-    /// Whether all of its containers run and are ready.
+    /// Whether all its containers run and are ready.
     pub(super) fn is_ready(&self) -> bool {
         condition(self.value, "Ready").is_some_and(|ready| ready["status"] == "True")
     }
 
-    /// Whether it is over, or about to be: what it says is of no interest any more.
-    pub(super) fn is_over(&self) -> bool {
+    /// Whether it has terminated or is terminating.
+    pub(super) fn is_terminated(&self) -> bool {
         self.phase() == "Succeeded" || !self.value["metadata"]["deletionTimestamp"].is_null()
     }
 
-    /// What the scheduler says about a pod that is on no node.
+    /// The scheduler's message for an unscheduled pod.
     pub(super) fn unschedulable(&self) -> Option<&'a str> {
         let scheduled = condition(self.value, "PodScheduled").filter(|one| one["status"] == "False")?;
         Some(text(&scheduled["message"])).filter(|message| !message.is_empty())
     }
 
-    /// How much of a resource it asks for.
-    pub(super) fn asks_for(&self, resource: &str) -> i64 {
+    /// Its request of a resource.
+    pub(super) fn requested(&self, resource: &str) -> i64 {
         let of = |one: &Value| amount(&one["resources"]["limits"][resource]);
         items(&self.value["spec"]["containers"]).iter().map(of).sum()
     }
 
-    /// Names of resources of devices that it asks for.
+    /// Device resources that it requests.
     pub(super) fn devices(&self) -> Vec<&'a str> {
         let spec = items(&self.value["spec"]["containers"]).iter();
         let limits = spec.filter_map(|one| one["resources"]["limits"].as_object()).flatten();
@@ -172,15 +172,15 @@ impl<'a> Pod<'a> {
         names
     }
 
-    /// A finding about this pod. A part of a GPU node concerns its node, another pod only itself and what it serves.
+    /// A finding about this pod. An operand affects its node, any other pod only itself and the resources it serves.
     pub(super) fn finding(&self, index: &Index<'_>, what: impl Into<String>) -> Finding {
         let whole = self.role != Role::Workload && !self.node.is_empty();
-        let (at, reach) = if whole {
-            (format!("node {}", self.node), Reach::Nodes(vec![self.node.into()]))
+        let (at, scope) = if whole {
+            (format!("node {}", self.node), Scope::Nodes(vec![self.node.into()]))
         } else {
-            (self.reference(), Reach::Objects)
+            (self.reference(), Scope::Objects)
         };
-        let mut finding = Finding::new(at, what, reach).object(self.reference());
+        let mut finding = Finding::new(at, what, scope).object(self.reference());
         finding.runs_on = self.node.into();
         if whole {
             return finding.object(format!("Node {}", self.node));
@@ -189,23 +189,23 @@ impl<'a> Pod<'a> {
     }
 }
 
-/// Parts of GPU nodes carry labels of whoever put them there.
+/// Operands carry labels of the operator that created them.
 fn is_operand(pod: &Value) -> bool {
     let labels = &pod["metadata"]["labels"];
-    let says = |key: &str, part: &str| text(&labels[key]).contains(part);
-    says("app.kubernetes.io/managed-by", "gpu-operator")
-        || says("app.kubernetes.io/part-of", "gpu-operator")
-        || ["nvidia", "gpu-feature-discovery", "mofed", "capstan"].iter().any(|part| says("app", part))
+    let label_contains = |key: &str, part: &str| text(&labels[key]).contains(part);
+    label_contains("app.kubernetes.io/managed-by", "gpu-operator")
+        || label_contains("app.kubernetes.io/part-of", "gpu-operator")
+        || ["nvidia", "gpu-feature-discovery", "mofed", "capstan"].iter().any(|part| label_contains("app", part))
 }
 
 impl<'a> Container<'a> {
-    /// Reason and message of a container that waits.
+    /// Reason and message of a waiting container.
     pub(super) fn waiting(&self) -> Option<(&'a str, &'a str)> {
         let waiting = &self.value["state"]["waiting"];
         waiting.is_object().then(|| (text(&waiting["reason"]), text(&waiting["message"])))
     }
 
-    /// Since when it runs.
+    /// Start time of a running container.
     pub(super) fn running(&self) -> Option<&'a Value> {
         Some(&self.value["state"]["running"]["startedAt"]).filter(|time| time.is_string())
     }
@@ -218,7 +218,7 @@ impl<'a> Container<'a> {
         self.value["restartCount"].as_i64().unwrap_or(0)
     }
 
-    /// How it last ended, if that was badly and it is not well since.
+    /// Its last termination, if it failed and has not recovered since.
     pub(super) fn failure(&self) -> Option<&'a Value> {
         let ends = [&self.value["state"]["terminated"], &self.value["lastState"]["terminated"]];
         let end = ends.into_iter().find(|end| end.is_object())?;
@@ -226,21 +226,21 @@ impl<'a> Container<'a> {
     }
 }
 
-/// A snapshot and what rules ask of it.
+/// A snapshot with lookups for rules.
 pub(crate) struct Index<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) pods: Vec<Pod<'a>>,
-    /// Waits that are shorter are no finding.
+    /// Shorter waits are not reported.
     pub(super) grace_period: Duration,
     events: HashMap<(&'a str, &'a str, &'a str), Vec<&'a Value>>,
     nodes: HashMap<&'a str, &'a Value>,
-    /// Places in `pods`, by node.
+    /// Indexes into `pods`, by node.
     by_node: HashMap<&'a str, Vec<usize>>,
-    /// What driver pods say about why they do not work, by namespace and name: five rules ask.
+    /// Failure classes of driver pods, by namespace and name: cached, as five rules read them.
     pub(super) driver_classes: OnceCell<HashMap<(&'a str, &'a str), Classified<'a>>>,
 }
 
-/// A class, and the container and the line that it is known by.
+/// A failure class, with the container and the line that identify it.
 pub(super) type Classified<'a> = Option<(Class, &'a str, &'a str)>;
 
 impl<'a> Index<'a> {
@@ -251,7 +251,8 @@ impl<'a> Index<'a> {
             let key = (text(&about["kind"]), text(&about["namespace"]), text(&about["name"]));
             events.entry(key).or_default().push(event);
         }
-        let pods: Vec<Pod<'_>> = snapshot.of("", "Pod").iter().map(Pod::of).filter(|pod| !pod.is_over()).collect();
+        let pods: Vec<Pod<'_>> =
+            snapshot.of("", "Pod").iter().map(Pod::of).filter(|pod| !pod.is_terminated()).collect();
         let mut by_node: HashMap<_, Vec<usize>> = HashMap::new();
         for (place, pod) in pods.iter().enumerate() {
             by_node.entry(pod.node).or_default().push(place);
@@ -274,7 +275,7 @@ impl<'a> Index<'a> {
         places.filter_map(|place| self.pods.get(*place)).filter(move |pod| pod.role == role)
     }
 
-    /// Warnings about an object.
+    /// Warning events about an object.
     pub(super) fn warnings(
         &self,
         kind: &str,
@@ -286,12 +287,12 @@ impl<'a> Index<'a> {
         found.into_iter().filter(|event| event["type"] == "Warning")
     }
 
-    /// All warnings.
+    /// All warning events.
     pub(super) fn all_warnings(&self) -> impl Iterator<Item = &'a Value> {
         self.snapshot.of("", "Event").iter().filter(|event| event["type"] == "Warning")
     }
 
-    /// All lines that a pod's containers wrote, with the container.
+    /// All log lines of a pod, with their container.
     pub(super) fn lines(&self, pod: &Pod<'_>) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
         let prefix = format!("{}/{}/", pod.namespace, pod.name);
         let snapshot = self.snapshot;
@@ -305,37 +306,37 @@ impl<'a> Index<'a> {
         })
     }
 
-    /// All that a pod's containers said: their logs, and the messages they ended with.
-    pub(super) fn said(&self, pod: &Pod<'a>) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
+    /// All output of a pod's containers: logs and termination messages.
+    pub(super) fn output_lines(&self, pod: &Pod<'a>) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
         let ends = pod.containers().filter_map(|one| Some((one.name, text(&one.failure()?["message"]))));
         self.lines(pod).chain(ends.flat_map(|(name, message)| message.lines().map(move |line| (name, line))))
     }
 
-    /// The first thing a pod said that contains one of these, whatever the case of its letters.
-    pub(super) fn says(&self, pod: &Pod<'a>, patterns: &[&str]) -> Option<(&'a str, &'a str)> {
-        self.said(pod).find(|(_, line)| words::says(line, patterns))
+    /// The first line of a pod's output that contains one of these, ignoring case.
+    pub(super) fn find_output(&self, pod: &Pod<'a>, patterns: &[&str]) -> Option<(&'a str, &'a str)> {
+        self.output_lines(pod).find(|(_, line)| words::says(line, patterns))
     }
 
-    /// The last line that a container wrote before it failed.
+    /// The last line of a container before it failed.
     pub(super) fn last_line(&self, pod: &Pod<'_>, container: &str) -> Option<&'a str> {
         let before = self.snapshot.previous_log(pod.namespace, pod.name, container);
         let now = self.snapshot.log(pod.namespace, pod.name, container);
-        let said = |log: &'a str| log.lines().rev().map(str::trim).find(|line| !line.is_empty());
-        now.and_then(said).or_else(|| before.and_then(said))
+        let last_nonempty = |log: &'a str| log.lines().rev().map(str::trim).find(|line| !line.is_empty());
+        now.and_then(last_nonempty).or_else(|| before.and_then(last_nonempty))
     }
 
-    /// How long ago that was.
+    /// Time since then.
     pub(super) fn since(&self, time: &Value) -> Option<Duration> {
         let time: Timestamp = text(time).parse().ok()?;
         Duration::try_from(self.snapshot.taken?.duration_since(time)).ok()
     }
 
-    /// Whether that is long enough ago to be worth a word. Of what nobody knows when it began, it is.
-    pub(super) fn lasts(&self, time: &Value) -> bool {
+    /// Whether it has lasted longer than the grace period. An unknown start counts as long ago.
+    pub(super) fn exceeds_grace_period(&self, time: &Value) -> bool {
         self.since(time).is_none_or(|waited| waited >= self.grace_period)
     }
 
-    /// How bad it is when a pod does not run: pods that have nothing to do with GPUs or models matter less here.
+    /// Severity of a pod that does not run: pods without GPUs or models matter less here.
     pub(super) fn weight(&self, pod: &Pod<'_>) -> Severity {
         let ours = pod.role != Role::Workload
             || self.serves(pod)
@@ -343,12 +344,12 @@ impl<'a> Index<'a> {
         if ours { Severity::Error } else { Severity::Warning }
     }
 
-    /// Whether a pod works for a custom resource.
+    /// Whether a pod serves a custom resource.
     pub(super) fn serves(&self, pod: &Pod<'_>) -> bool {
         !self.served_by(pod).is_empty()
     }
 
-    /// The custom resources that a pod works for.
+    /// The custom resources that a pod serves.
     fn served_by(&self, pod: &Pod<'_>) -> Vec<String> {
         let mut all = Vec::new();
         for kind in products::kinds() {
@@ -362,7 +363,7 @@ impl<'a> Index<'a> {
         all
     }
 
-    /// Whether what an event is about still waits for pods: events outlive what they tell of.
+    /// Whether the object of an event still lacks pods: events outlive their cause.
     pub(super) fn is_short_of_pods(&self, event: &Value) -> bool {
         let about = &event["involvedObject"];
         let (kind, namespace, name) = (text(&about["kind"]), text(&about["namespace"]), text(&about["name"]));
@@ -379,7 +380,7 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// Nodes with GPUs: found by feature discovery, or labelled so by hand.
+    /// GPU nodes: found by feature discovery, or labelled manually.
     pub(super) fn gpu_nodes(&self) -> impl Iterator<Item = &'a Value> {
         self.nodes().iter().filter(|node| has_gpu(node))
     }

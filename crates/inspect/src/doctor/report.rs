@@ -1,5 +1,5 @@
-//! From findings to an answer: a consequence is not told beside its cause, and one cause is told once, however many
-//! places it shows at.
+//! Report of findings: consequences are separated from causes, and one cause is reported once, however many places it
+//! has.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,69 +7,69 @@ use std::hash::Hash;
 use capstan_operands::causes;
 use serde::Serialize;
 
-use super::finding::{Finding, Reach, Severity};
+use super::finding::{Finding, Scope, Severity};
 use super::index::short;
 use super::rule;
 use crate::paint::Paint;
 
-/// How many places are named.
+/// Number of named places.
 const EXAMPLES: usize = 3;
-/// How many lines of evidence are shown of one cause.
+/// Number of evidence lines per cause.
 const LINES: usize = 6;
 
-/// What is wrong with a cluster.
+/// A diagnosis.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// In one line.
+    /// Summary line.
     pub verdict: String,
     /// Whether no cause was found.
     pub healthy: bool,
-    /// What is wrong, errors first.
+    /// Causes, errors first.
     pub causes: Vec<Cause>,
-    /// What follows from the causes.
+    /// Consequences of the causes.
     pub also_seen: Vec<Consequence>,
-    /// Kinds that could not be read: of those nothing is known.
+    /// Kinds that could not be read and were not checked.
     pub unread: Vec<String>,
 }
 
-/// A cause, wherever it shows.
+/// A cause, at all its places.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cause {
     /// The rule that found it.
     pub rule: &'static str,
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
-    /// Where it is and what it is.
+    /// Place and cause.
     pub title: String,
-    /// At how many places.
+    /// Number of places.
     pub count: usize,
-    /// Lines with an object and what it says.
+    /// Evidence: lines with an object and its message.
     pub evidence: Vec<String>,
     /// A command, or a field to change.
     pub fix: String,
-    /// What is concerned.
+    /// Affected objects.
     pub objects: Vec<String>,
 }
 
-/// Something that goes away with its cause.
+/// A finding that a cause explains.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Consequence {
     /// The rule that found it.
     pub rule: &'static str,
-    /// Where it is and what it is.
+    /// Place and finding.
     pub title: String,
-    /// At how many places.
+    /// Number of places.
     pub count: usize,
-    /// The rule whose cause explains it.
+    /// The rule that explains it.
     pub explained_by: &'static str,
 }
 
 impl Report {
-    /// Tells causes from consequences, and merges what has the same cause.
+    /// Separates causes from consequences, and merges findings with the same cause.
     pub fn of(findings: Vec<Finding>, unread: Vec<String>) -> Self {
-        let index = ByReach::new(&findings);
+        let index = ByScope::new(&findings);
         let why: Vec<Option<&'static str>> = findings.iter().map(|finding| index.cause_of(finding)).collect();
         let (mut causes, mut also_seen) = (Vec::new(), Vec::new());
         for (finding, why) in findings.into_iter().zip(why) {
@@ -85,7 +85,7 @@ impl Report {
         Self { verdict, healthy: causes.is_empty(), causes, also_seen, unread }
     }
 
-    /// For people.
+    /// The report as text.
     pub fn text(&self, paint: Paint) -> String {
         let mut out = String::new();
         let verdict = paint.bold(&self.verdict);
@@ -124,21 +124,21 @@ impl Report {
     }
 }
 
-/// Findings by where they reach: a large cluster may have thousands, of which few concern one node.
+/// Findings by scope: a large cluster may have thousands, of which few affect one node.
 #[derive(Default)]
-struct ByReach<'a> {
+struct ByScope<'a> {
     on_node: HashMap<&'a str, Vec<&'a Finding>>,
-    /// One finding about nodes of each rule: for what is on no node, any is as good.
+    /// One node finding per rule: for objects without a node, any will do.
     anywhere: Vec<&'a Finding>,
     others: Vec<&'a Finding>,
 }
 
-impl<'a> ByReach<'a> {
+impl<'a> ByScope<'a> {
     fn new(findings: &'a [Finding]) -> Self {
         let mut index = Self::default();
-        // What is only a note is not told, so it explains nothing.
+        // Notes are not reported, so they explain nothing.
         for finding in findings.iter().filter(|finding| finding.severity != Severity::Note) {
-            let Reach::Nodes(nodes) = &finding.reach else {
+            let Scope::Nodes(nodes) = &finding.scope else {
                 index.others.push(finding);
                 continue;
             };
@@ -152,10 +152,10 @@ impl<'a> ByReach<'a> {
         index
     }
 
-    /// The rule whose finding explains this one. The nearest cause is the best explanation.
+    /// The rule whose finding explains this one. The narrowest scope wins.
     fn cause_of(&self, finding: &Finding) -> Option<&'static str> {
-        let nodes: Vec<&str> = match &finding.reach {
-            Reach::Nodes(nodes) => nodes.iter().map(String::as_str).collect(),
+        let nodes: Vec<&str> = match &finding.scope {
+            Scope::Nodes(nodes) => nodes.iter().map(String::as_str).collect(),
             _ => vec![finding.runs_on.as_str()],
         };
         let on_nodes = nodes.iter().filter_map(|node| self.on_node.get(node)).flatten();
@@ -164,7 +164,7 @@ impl<'a> ByReach<'a> {
             let explains = rule(cause.rule).is_some_and(|rule| rule.explains(finding.rule));
             cause.rule != finding.rule && explains && cause.covers(finding)
         };
-        all.filter(explains).min_by_key(|cause| cause.reach.width()).map(|cause| cause.rule)
+        all.filter(explains).min_by_key(|cause| cause.scope.width()).map(|cause| cause.rule)
     }
 }
 
@@ -179,7 +179,7 @@ fn verdict(causes: &[Cause], consequences: usize) -> String {
     }
 }
 
-/// What follows from the causes, each once.
+/// Consequences, each once.
 fn consequences(all: Vec<(&'static str, Finding)>) -> Vec<Consequence> {
     let groups = grouped(all, |(cause, finding)| (*cause, finding.rule, finding.what.clone()));
     let one = |group: Vec<(&'static str, Finding)>| {
@@ -191,7 +191,7 @@ fn consequences(all: Vec<(&'static str, Finding)>) -> Vec<Consequence> {
     groups.into_iter().filter_map(one).collect()
 }
 
-/// Those with the same key together, in the order in which keys first come.
+/// Groups items by key, in the order of first occurrence.
 fn grouped<T, K: Eq + Hash>(all: Vec<T>, key: impl Fn(&T) -> K) -> Vec<Vec<T>> {
     let mut places: HashMap<K, usize> = HashMap::new();
     let mut groups: Vec<Vec<T>> = Vec::new();
@@ -205,7 +205,7 @@ fn grouped<T, K: Eq + Hash>(all: Vec<T>, key: impl Fn(&T) -> K) -> Vec<Vec<T>> {
     groups
 }
 
-/// One entry for each cause.
+/// Merges findings by cause.
 fn merge(findings: Vec<Finding>) -> Vec<Cause> {
     let groups = grouped(findings, |finding| (finding.rule, finding.what.clone()));
     let mut causes: Vec<Cause> = groups.into_iter().filter_map(cause).collect();
@@ -213,7 +213,7 @@ fn merge(findings: Vec<Finding>) -> Vec<Cause> {
     causes
 }
 
-/// What findings of one cause say together, and at how many places.
+/// Common title of findings with one cause, and the number of places.
 fn title(group: &[Finding]) -> (String, usize) {
     let mut places: Vec<&str> = group.iter().map(|finding| finding.at.as_str()).collect();
     places.sort_unstable();

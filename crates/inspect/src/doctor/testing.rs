@@ -1,4 +1,4 @@
-//! Fixtures: a small cluster in which all is well, and ways to break it.
+//! Fixtures: a small healthy cluster, and ways to break it.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Report, diagnose};
 use crate::snapshot::{Snapshot, named};
 
-/// When the fixture was looked at, and when everything in it began.
+/// Time of the snapshot, and creation time of its objects.
 const NOW: &str = "2026-06-01T12:00:00Z";
 const BEGAN: &str = "2026-06-01T11:50:00Z";
 
@@ -15,7 +15,7 @@ pub(super) struct Cluster {
     pub(super) snapshot: Snapshot,
 }
 
-/// What a healthy pod of a GPU node consists of: app, init containers, container.
+/// Operand pods of a GPU node: app, init containers, container.
 const OPERANDS: &[(&str, &[&str], &str)] = &[
     ("driver", &["k8s-driver-manager"], "nvidia-driver-ctr"),
     ("toolkit", &["driver-validation"], "nvidia-container-toolkit-ctr"),
@@ -101,7 +101,7 @@ impl Cluster {
         self
     }
 
-    /// A container that crashes again and again after it said that. Whoever waits for a driver waits.
+    /// A container in CrashLoopBackOff after that line. Pods that depend on a driver wait.
     pub(super) fn crashing(mut self, app: &str, node: &str, container: &str, line: &str) -> Self {
         let key = format!("{}/{app}-{node}/{container}#previous", namespace(app));
         self.snapshot.logs.insert(key, format!("starting\n{line}\n\n"));
@@ -119,7 +119,7 @@ impl Cluster {
             .without_gpus(node)
     }
 
-    /// A container without an image.
+    /// A container whose image pull failed.
     pub(super) fn unpulled(self, app: &str, node: &str, container: &str, message: &str) -> Self {
         self.status(app, node, container, |status| {
             status["image"] = "r.io/some:v9".into();
@@ -132,12 +132,12 @@ impl Cluster {
         self.status(app, node, container, |_| {})
     }
 
-    /// A pod that waits in an init container.
+    /// A pod blocked in an init container.
     pub(super) fn waits(self, app: &str, node: &str, container: &str) -> Self {
         self.status(app, node, container, |status| status["state"] = json!({"running": {"startedAt": BEGAN}}))
     }
 
-    /// Changes the status of a container; its pod is not ready then.
+    /// Changes a container status; the pod becomes unready.
     fn status(self, app: &str, node: &str, container: &str, change: impl FnOnce(&mut Value)) -> Self {
         self.edit("Pod", &format!("{app}-{node}"), |pod| {
             pod["status"]["conditions"][0]["status"] = "False".into();
@@ -168,7 +168,7 @@ impl Cluster {
         }))
     }
 
-    /// A ReplicaSet that wants a pod and has none.
+    /// A ReplicaSet that lacks a pod.
     pub(super) fn short_of_pods(self, name: &str) -> Self {
         self.add(json!({
             "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": name, "namespace": "nim"},
@@ -176,7 +176,7 @@ impl Cluster {
         }))
     }
 
-    /// A pod that is on no node.
+    /// An unschedulable pod.
     pub(super) fn unschedulable(self, name: &str, resource: &str, amount: u32, message: &str) -> Self {
         self.add(json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "nim"},
@@ -250,7 +250,7 @@ fn report(cluster: &Cluster) -> Report {
     diagnose(&cluster.snapshot, Duration::from_secs(30), Vec::new())
 }
 
-/// Exactly this rule finds something, once.
+/// Asserts that exactly this rule has one finding.
 pub(super) fn assert_only(cluster: &Cluster, rule: &str) -> Report {
     let report = report(cluster);
     let rules: Vec<&str> = report.causes.iter().map(|cause| cause.rule).collect();

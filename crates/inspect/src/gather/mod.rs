@@ -1,5 +1,4 @@
-//! An archive for support: objects, logs, a timeline, status, diagnosis and versions, without secrets and below a size
-//! limit.
+//! Support archive: objects, logs, a timeline, status, diagnosis and versions, redacted and below a size limit.
 
 mod pack;
 mod size;
@@ -19,10 +18,10 @@ pub use size::Size;
 use crate::snapshot::{self, Snapshot, named};
 use crate::{Error, Paint, Result, doctor, status, versions};
 
-/// Shorter waits are no finding, as with `capstan doctor`.
+/// Waits shorter than this are not reported, as in `capstan doctor`.
 const GRACE_PERIOD: Duration = Duration::from_secs(30);
 
-/// A snapshot for an archive: with the logs of the operator, however it fares, and without secrets.
+/// A redacted snapshot for an archive, always with the operator's logs.
 pub async fn read(client: &Client) -> Result<Snapshot> {
     let mut snapshot = Snapshot::read(client).await?;
     let mut pods: Vec<Pod> = snapshot.typed();
@@ -32,31 +31,31 @@ pub async fn read(client: &Client) -> Result<Snapshot> {
     Ok(snapshot.redacted())
 }
 
-/// What an archive holds.
+/// Contents of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Archived {
-    /// How many objects.
+    /// Number of objects.
     pub objects: usize,
-    /// How many logs.
+    /// Number of logs.
     pub logs: usize,
-    /// How large it is.
+    /// Its size.
     pub size: Size,
     /// What was left out, and why.
     pub notes: Vec<String>,
 }
 
-/// What an archive leaves out, each step more than the one before.
+/// What an archive leaves out, in increasing order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Without {
-    /// Nothing but logs.
+    /// Only logs.
     Logs,
-    /// The file of each object: the snapshot has them all.
+    /// Also the file of each object: the snapshot has them all.
     Files,
-    /// Events, too.
+    /// Also events.
     Events,
 }
 
-/// Writes a snapshot, without secrets, as an archive of at most so many bytes: the oldest logs are left out first.
+/// Writes a redacted snapshot as an archive of at most this many bytes: the oldest logs are dropped first.
 pub fn archive(mut snapshot: Snapshot, file: &Path, most: u64) -> Result<Archived> {
     let mut logs = pack::by_age(&snapshot);
     let (all, mut without) = (logs.len(), Without::Logs);
@@ -83,7 +82,7 @@ pub fn archive(mut snapshot: Snapshot, file: &Path, most: u64) -> Result<Archive
     }
 }
 
-/// How many of the oldest logs have to go for an archive that is so much too large. Each is in it twice.
+/// How many of the oldest logs to drop from an archive that exceeds its limit. Each is in it twice.
 fn fewer(snapshot: &Snapshot, logs: &[String], excess: u64) -> Option<usize> {
     let mut freed = 0;
     for (index, name) in logs.iter().enumerate() {
@@ -109,7 +108,7 @@ fn notes(dropped: usize, all: usize, without: Without, most: u64) -> Vec<String>
     notes
 }
 
-/// Every file of the archive.
+/// All files of the archive.
 fn entries(snapshot: &Snapshot, without: Without, notes: &[String]) -> Result<Vec<(String, Vec<u8>)>> {
     let mut entries = vec![
         ("README.txt".to_owned(), readme(snapshot, notes).into_bytes()),
@@ -137,7 +136,7 @@ fn entries(snapshot: &Snapshot, without: Without, notes: &[String]) -> Result<Ve
     Ok(entries)
 }
 
-/// Names of objects may have characters that file systems take amiss.
+/// Replaces characters of object names that file systems do not allow.
 fn safe(name: &str) -> String {
     name.replace([':', '/', '\\'], "_")
 }

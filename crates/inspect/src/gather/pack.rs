@@ -11,10 +11,10 @@ use serde_json::Value;
 pub(super) use crate::snapshot::SNAPSHOT;
 use crate::{Error, Result, Snapshot};
 
-/// The folder that everything is in.
+/// The top-level folder.
 const FOLDER: &str = "capstan-gather";
 
-/// Writes all of it, and says how many bytes that took.
+/// Writes the archive. Returns its size in bytes.
 pub(super) fn pack(file: &Path, entries: &[(String, Vec<u8>)]) -> Result<u64> {
     let cannot = |source: std::io::Error| Error::Write { file: file.to_owned(), source };
     let out = File::create(file).map_err(cannot)?;
@@ -32,14 +32,14 @@ pub(super) fn pack(file: &Path, entries: &[(String, Vec<u8>)]) -> Result<u64> {
     Ok(out.metadata().map_err(cannot)?.len())
 }
 
-/// How many bytes of an archive a text takes.
+/// Compressed size of a text in bytes.
 pub(super) fn compressed(text: &str) -> u64 {
     let mut out = GzEncoder::new(Vec::new(), Compression::default());
     let written = out.write_all(text.as_bytes()).and_then(|()| out.finish());
     written.map_or(text.len(), |out| out.len()) as u64
 }
 
-/// Names of all logs, the oldest first: those of containers that ended, by their end, then those that run, by their start.
+/// Names of all logs, oldest first: terminated containers by their end, then running ones by their start.
 pub(super) fn by_age(snapshot: &Snapshot) -> Vec<String> {
     let mut logs: Vec<(String, String)> =
         snapshot.logs.keys().map(|name| (time(snapshot, name).unwrap_or_default(), name.clone())).collect();

@@ -1,13 +1,13 @@
-//! Sizes as people write them.
+//! Human-readable sizes.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// So many bytes.
+/// A number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size(pub u64);
 
-/// Units, by how they end.
+/// Units, by suffix.
 const UNITS: &[(&str, u64)] = &[
     ("GiB", 1 << 30),
     ("MiB", 1 << 20),

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{archive, timeline};
 use crate::snapshot::Snapshot;
 
-/// Logs that do not shrink much, the first one the youngest.
+/// Logs that barely compress, youngest first.
 fn with_logs() -> Snapshot {
     let mut snapshot = Snapshot::default();
     for index in 0..4_u64 {
@@ -32,11 +32,11 @@ fn the_oldest_logs_go_first_and_the_archive_says_so() {
     let all = archive(with_logs(), &file, u64::MAX).unwrap();
     assert!(all.notes.is_empty(), "{all:?}");
     let size = std::fs::metadata(&file).unwrap().len();
-    let said = archive(with_logs(), &file, size * 3 / 4).unwrap();
+    let archived = archive(with_logs(), &file, size * 3 / 4).unwrap();
     assert!(std::fs::metadata(&file).unwrap().len() <= size * 3 / 4);
     let kept: Vec<String> = Snapshot::load(&file).unwrap().logs.into_keys().collect();
     assert!(kept.contains(&"ns/p0/c".into()) && !kept.contains(&"ns/p3/c".into()), "{kept:?}");
-    assert!(said.notes[0].contains("of 4 logs are left out, the oldest ones"), "{said:?}");
+    assert!(archived.notes[0].contains("of 4 logs are left out, the oldest ones"), "{archived:?}");
 }
 
 #[test]

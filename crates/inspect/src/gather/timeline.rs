@@ -1,14 +1,14 @@
-//! What happened, in its order: events, and when conditions of nodes, pods and custom resources turned.
+//! Timeline: events and condition transitions of nodes, pods and custom resources, in order.
 
 use serde_json::Value;
 
 use crate::snapshot::{Snapshot, named};
 
-/// One line per happening.
+/// One line per entry.
 pub(super) fn of(snapshot: &Snapshot) -> String {
     let mut lines: Vec<(String, String)> = snapshot.of("", "Event").iter().filter_map(event).collect();
     for (kind, objects) in snapshot.objects.iter().filter(|(kind, _)| kind.as_str() != "Event") {
-        lines.extend(objects.iter().flat_map(|object| turns(kind, object)));
+        lines.extend(objects.iter().flat_map(|object| transitions(kind, object)));
     }
     lines.sort();
     lines.iter().map(|(time, text)| format!("{time}  {text}\n")).collect()
@@ -31,7 +31,7 @@ fn event(event: &Value) -> Option<(String, String)> {
     Some((second(time), format!("{type_:<7}  {} {place}  {reason}: {}{times}", text(&about["kind"]), line(message))))
 }
 
-fn turns<'a>(kind: &'a str, object: &'a Value) -> impl Iterator<Item = (String, String)> + 'a {
+fn transitions<'a>(kind: &'a str, object: &'a Value) -> impl Iterator<Item = (String, String)> + 'a {
     let (namespace, name) = named(object);
     let place = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
     let kind = kind.split('.').next().unwrap_or(kind);
@@ -45,12 +45,12 @@ fn turns<'a>(kind: &'a str, object: &'a Value) -> impl Iterator<Item = (String, 
     })
 }
 
-/// Times with and without fractions in one order.
+/// Makes times with and without fractions comparable.
 fn second(time: &str) -> String {
     time.split_once('.').map_or_else(|| time.to_owned(), |(seconds, _)| format!("{seconds}Z"))
 }
 
-/// A happening is one line.
+/// Joins an entry to one line.
 fn line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

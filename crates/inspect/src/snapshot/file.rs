@@ -1,4 +1,4 @@
-//! Snapshots in files, without secrets.
+//! Snapshot files, redacted.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -10,24 +10,24 @@ use serde_json::Value;
 use super::Snapshot;
 use crate::{Error, Result};
 
-/// Of files that this version writes and reads.
+/// Format version of snapshot files.
 const FORMAT: &str = "capstan.dev/snapshot/v1";
-/// What is written is always of this version's format, wherever it came from.
+/// Serializes the current format version, whatever was read.
 pub(super) fn own_format<S: Serializer>(_: &str, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(FORMAT)
 }
 
-/// What stands where a secret was.
+/// Replacement of a secret.
 const REDACTED: &str = "REDACTED";
-/// Parts of names of variables whose values nobody else should read.
+/// Parts of names of environment variables with secret values.
 const SECRET_NAMES: &[&str] = &["PASSWORD", "PASSWD", "TOKEN", "SECRET", "API_KEY", "APIKEY", "CREDENTIAL"];
 
-/// How gzip begins.
+/// Magic number of gzip.
 const GZIP: &[u8] = &[0x1f, 0x8b];
-/// What a snapshot is called within an archive.
+/// Name of the snapshot in an archive.
 pub const SNAPSHOT: &str = "snapshot.json";
 
-/// The snapshot within an archive.
+/// Extracts the snapshot of an archive.
 fn unpack(archive: &[u8]) -> io::Result<Vec<u8>> {
     let mut archive = tar::Archive::new(GzDecoder::new(archive));
     for entry in archive.entries()? {
@@ -41,12 +41,12 @@ fn unpack(archive: &[u8]) -> io::Result<Vec<u8>> {
     Err(io::Error::new(io::ErrorKind::NotFound, format!("there is no {SNAPSHOT} in it")))
 }
 
-/// How tokens begin that services give out, and how many characters follow at least.
+/// Prefixes of known API tokens, with the minimum length of the rest.
 const TOKENS: &[(&str, usize)] =
     &[("nvapi-", 1), ("hf_", 30), ("Bearer ", 8), ("bearer ", 8), ("eyJ", 20), ("ghp_", 30), ("glpat-", 16)];
 
 impl Snapshot {
-    /// A snapshot from a file that [`Snapshot::save`] wrote, or from an archive that has one.
+    /// Loads a snapshot from a file of [`Snapshot::save`] or from an archive.
     pub fn load(file: &Path) -> Result<Self> {
         let mut text = std::fs::read(file).map_err(|source| Error::Read { file: file.to_owned(), source })?;
         if text.starts_with(GZIP) {
@@ -61,17 +61,17 @@ impl Snapshot {
         }
     }
 
-    /// Writes it for another time. Secrets must be gone by then: see [`Snapshot::redacted`].
+    /// Saves the snapshot. Redact it first: see [`Snapshot::redacted`].
     pub fn save(&self, file: &Path) -> Result<()> {
         std::fs::write(file, self.to_json()?).map_err(|source| Error::Write { file: file.to_owned(), source })
     }
 
-    /// The content of such a file.
+    /// The content of a snapshot file.
     pub fn to_json(&self) -> Result<Vec<u8>> {
         serde_json::to_vec(self).map_err(Error::Encode)
     }
 
-    /// The same without values of Secrets, of variables that look like secrets, and of such lines in logs.
+    /// Removes the values of Secrets, of environment variables that look like secrets, and of such lines in logs.
     pub fn redacted(mut self) -> Self {
         for secret in self.objects.get_mut("Secret").into_iter().flatten() {
             for field in ["data", "stringData"] {
@@ -97,7 +97,7 @@ fn is_secret(name: &str) -> bool {
     SECRET_NAMES.iter().any(|part| name.contains(part))
 }
 
-/// Values of variables and flags, wherever a pod or a template of one has them, and tokens anywhere.
+/// Redacts values of variables and flags in pods and pod templates, and tokens anywhere.
 fn redact(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -106,7 +106,7 @@ fn redact(value: &mut Value) {
                 fields.insert("value".into(), REDACTED.into());
             }
             fields.values_mut().for_each(redact);
-            // How a container ended may be told by the end of its log.
+            // A termination message may be the end of the log.
             if fields.contains_key("exitCode")
                 && let Some(Value::String(message)) = fields.get_mut("message")
             {
@@ -117,7 +117,7 @@ fn redact(value: &mut Value) {
             let mut follows = false;
             for item in items {
                 match item {
-                    // `--token abc` in two words.
+                    // `--token abc` as two arguments.
                     Value::String(text) if follows && !text.starts_with('-') => REDACTED.clone_into(text),
                     Value::String(text) if text.starts_with('-') => *text = redact_line(text),
                     _ => redact(item),
@@ -135,7 +135,7 @@ fn redact(value: &mut Value) {
     }
 }
 
-/// `TOKEN=abc` and `"token": "abc"` say no more than that there is one.
+/// Redacts the value of `TOKEN=abc` and `"token": "abc"`.
 fn redact_line(line: &str) -> String {
     let (mut out, mut rest) = (String::new(), line);
     while let Some(at) = rest.find(['=', ':']) {
@@ -157,7 +157,7 @@ fn redact_line(line: &str) -> String {
     without_tokens(&out).unwrap_or(out)
 }
 
-/// The text without what looks like a token, or the password of an address; `None` if there is nothing of that kind.
+/// The text without tokens and URL passwords; `None` if it has none.
 fn without_tokens(text: &str) -> Option<String> {
     let mut out = String::new();
     let mut rest = text;
@@ -169,7 +169,7 @@ fn without_tokens(text: &str) -> Option<String> {
     (!out.is_empty()).then(|| out + rest)
 }
 
-/// Where the first token begins and ends.
+/// Start and end of the first token.
 fn token(text: &str) -> Option<(usize, usize)> {
     let known = TOKENS.iter().flat_map(|(begin, least)| {
         text.match_indices(begin).filter_map(move |(at, _)| {

@@ -1,4 +1,4 @@
-//! Which kinds a snapshot holds: those that the operator watches, and those that tell why something does not work.
+//! Kinds of a snapshot: those that the operator watches, and those that diagnosis needs.
 
 use capstan_runtime::kinds::KINDS;
 
@@ -11,7 +11,7 @@ pub(super) struct Kind {
     pub(super) plural: String,
 }
 
-/// What the operator does not watch, or only in part.
+/// Kinds that the operator does not watch, or only in part.
 const MORE: &[(&str, &str, &str, &str)] = &[
     ("", "v1", "Event", "events"),
     ("", "v1", "Namespace", "namespaces"),
@@ -38,7 +38,7 @@ const MORE: &[(&str, &str, &str, &str)] = &[
     ("storage.k8s.io", "v1", "StorageClass", "storageclasses"),
 ];
 
-/// All of them, each once.
+/// All kinds, each once.
 pub(super) fn all() -> Vec<Kind> {
     let watched = KINDS.iter().map(|row| (row.group, row.version, row.kind, row.plural));
     let mut all: Vec<Kind> = watched

@@ -1,4 +1,4 @@
-//! The last words of containers that do not run as they should: that is where causes stand.
+//! Log tails of unhealthy containers, which show the causes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,41 +9,41 @@ use kube::{Api, Client, ResourceExt};
 
 use super::Snapshot;
 
-/// Lines of each log.
+/// Lines per log.
 const LINES: i64 = 200;
-/// Logs in all.
-pub(super) const MOST: usize = 200;
-/// Logs of containers that are alike: on a large cluster most say the same.
-const ALIKE: usize = 10;
-/// Logs that are asked for at the same time.
-const AT_ONCE: usize = 8;
-/// Containers that offer GPUs.
+/// Maximum number of logs.
+pub(super) const MAX_LOGS: usize = 200;
+/// Maximum number of logs of similar containers: on a large cluster most are equal.
+const MAX_SIMILAR_LOGS: usize = 10;
+/// Concurrent requests.
+const CONCURRENCY: usize = 8;
+/// Containers of device plugins.
 const PLUGINS: [&str; 2] = ["nvidia-device-plugin", "capstan-node-agent"];
 const GPU: &str = "nvidia.com/gpu";
 
 /// A log to read.
-struct Wanted {
+struct LogRequest {
     namespace: String,
     pod: String,
     container: String,
     previous: bool,
-    /// Whoever waits tells less than whoever fails.
+    /// Logs of failed containers are more useful than those of waiting ones.
     failed: bool,
-    /// Whose pod it is.
+    /// Owner of the pod.
     owner: String,
 }
 
-/// The ends of the logs of containers that are of interest, by the names that [`Snapshot`] gives them.
+/// Log tails of unhealthy containers, by the keys of [`Snapshot`].
 pub(super) async fn read(client: &Client, snapshot: &Snapshot) -> BTreeMap<String, String> {
     let pods = snapshot.typed::<Pod>();
-    fetch(client, choose(&pods, &sick_nodes(snapshot))).await
+    fetch(client, choose(&pods, &nodes_with_unhealthy_gpus(snapshot))).await
 }
 
-/// The ends of the logs of all containers of these pods, however they fare.
+/// Log tails of all containers of these pods, healthy or not.
 pub async fn all_of(client: &Client, pods: &[Pod]) -> BTreeMap<String, String> {
     let statuses = |pod: &Pod| pod.status.as_ref().and_then(|status| status.container_statuses.clone());
     let wanted = pods.iter().flat_map(|pod| {
-        statuses(pod).into_iter().flatten().map(|container| Wanted {
+        statuses(pod).into_iter().flatten().map(|container| LogRequest {
             namespace: pod.namespace().unwrap_or_default(),
             pod: pod.name_any(),
             container: container.name,
@@ -52,10 +52,10 @@ pub async fn all_of(client: &Client, pods: &[Pod]) -> BTreeMap<String, String> {
             owner: String::new(),
         })
     });
-    fetch(client, wanted.take(MOST).collect()).await
+    fetch(client, wanted.take(MAX_LOGS).collect()).await
 }
 
-async fn fetch(client: &Client, wanted: Vec<Wanted>) -> BTreeMap<String, String> {
+async fn fetch(client: &Client, wanted: Vec<LogRequest>) -> BTreeMap<String, String> {
     let read = futures::stream::iter(wanted).map(|one| async move {
         let api: Api<Pod> = Api::namespaced(client.clone(), &one.namespace);
         let params = LogParams {
@@ -68,26 +68,26 @@ async fn fetch(client: &Client, wanted: Vec<Wanted>) -> BTreeMap<String, String>
         let previous = if one.previous { "#previous" } else { "" };
         Some((format!("{}/{}/{}{previous}", one.namespace, one.pod, one.container), text))
     });
-    read.buffer_unordered(AT_ONCE).filter_map(|read| async { read }).collect().await
+    read.buffer_unordered(CONCURRENCY).filter_map(|read| async { read }).collect().await
 }
 
-/// What to read: some of each kind, those first that failed.
-fn choose(pods: &[Pod], sick: &BTreeSet<String>) -> Vec<Wanted> {
-    let mut all: Vec<Wanted> = pods.iter().flat_map(|pod| wanted(pod, sick)).collect();
+/// Logs to read: some of each owner, failed containers first.
+fn choose(pods: &[Pod], unhealthy_nodes: &BTreeSet<String>) -> Vec<LogRequest> {
+    let mut all: Vec<LogRequest> = pods.iter().flat_map(|pod| wanted(pod, unhealthy_nodes)).collect();
     all.sort_by_key(|one| !one.failed);
     let mut counts: BTreeMap<(String, String, String, bool), usize> = BTreeMap::new();
     all.retain(|one| {
         let alike = (one.namespace.clone(), one.owner.clone(), one.container.clone(), one.previous);
         let count = counts.entry(alike).or_default();
         *count += 1;
-        *count <= ALIKE
+        *count <= MAX_SIMILAR_LOGS
     });
-    all.truncate(MOST);
+    all.truncate(MAX_LOGS);
     all
 }
 
-/// Nodes that may not hand out all of their GPUs: their device plugin knows why, and is ready all the same.
-fn sick_nodes(snapshot: &Snapshot) -> BTreeSet<String> {
+/// Nodes with unallocatable GPUs: their device plugin logs the reason, though it is ready.
+fn nodes_with_unhealthy_gpus(snapshot: &Snapshot) -> BTreeSet<String> {
     let differs = |node: &&Node| {
         let status = node.status.as_ref();
         let capacity = status.and_then(|status| status.capacity.as_ref()?.get(GPU));
@@ -97,14 +97,15 @@ fn sick_nodes(snapshot: &Snapshot) -> BTreeSet<String> {
     snapshot.typed::<Node>().iter().filter(differs).map(ResourceExt::name_any).collect()
 }
 
-fn wanted(pod: &Pod, sick: &BTreeSet<String>) -> Vec<Wanted> {
+fn wanted(pod: &Pod, unhealthy_nodes: &BTreeSet<String>) -> Vec<LogRequest> {
     let status = pod.status.as_ref();
-    let on_sick = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()).is_some_and(|node| sick.contains(node));
+    let on_unhealthy =
+        pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()).is_some_and(|node| unhealthy_nodes.contains(node));
     let containers = status
         .iter()
         .flat_map(|status| status.init_container_statuses.iter().chain(status.container_statuses.iter()).flatten());
     let owner = pod.owner_references().first().map_or_else(|| pod.name_any(), |owner| owner.name.clone());
-    let one = |container: &ContainerStatus, failed, previous| Wanted {
+    let one = |container: &ContainerStatus, failed, previous| LogRequest {
         namespace: pod.namespace().unwrap_or_default(),
         pod: pod.name_any(),
         container: container.name.clone(),
@@ -117,8 +118,8 @@ fn wanted(pod: &Pod, sick: &BTreeSet<String>) -> Vec<Wanted> {
         let state = container.state.clone().unwrap_or_default();
         let failed = state.terminated.as_ref().is_some_and(|ended| ended.exit_code != 0);
         let runs_unready = state.running.is_some() && !container.ready;
-        if failed || runs_unready || (on_sick && PLUGINS.contains(&container.name.as_str())) {
-            all.push(one(container, failed || on_sick, false));
+        if failed || runs_unready || (on_unhealthy && PLUGINS.contains(&container.name.as_str())) {
+            all.push(one(container, failed || on_unhealthy, false));
         }
         if container.restart_count > 0 && !container.ready {
             all.push(one(container, true, true));
@@ -160,7 +161,7 @@ mod tests {
         };
         let pods: Vec<Pod> = (0..50).map(waits).chain((0..50).map(fails)).collect();
         let chosen = choose(&pods, &BTreeSet::new());
-        assert_eq!(chosen.len(), 2 * ALIKE, "some of each kind");
-        assert!(chosen.iter().take(ALIKE).all(|one| one.pod.starts_with("fail-") && one.previous));
+        assert_eq!(chosen.len(), 2 * MAX_SIMILAR_LOGS, "some of each kind");
+        assert!(chosen.iter().take(MAX_SIMILAR_LOGS).all(|one| one.pod.starts_with("fail-") && one.previous));
     }
 }

@@ -1,8 +1,7 @@
-//! A snapshot of a whole cluster: its objects as the API server returns them, and the ends of the logs of containers that
-//! do not run as they should.
+//! A snapshot of a cluster: its objects as the API server returns them, and log tails of unhealthy containers.
 //!
-//! Plans, status, diagnosis, versions and archives all work on this and on nothing else, so that whatever they do on a
-//! cluster can be done again from a file, elsewhere and later.
+//! Plans, status, diagnosis, versions and archives read only this, so that all of them can be repeated from a file,
+//! elsewhere and later.
 
 mod file;
 mod kinds;
@@ -22,24 +21,24 @@ pub use file::SNAPSHOT;
 pub use logs::all_of as logs_of;
 pub use watch::Watch;
 
-/// What a cluster looked like.
+/// The state of a cluster at one time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Snapshot {
-    /// What tells a file with a snapshot from others.
+    /// Format version of the file.
     #[serde(serialize_with = "file::own_format")]
     pub format: String,
     /// When it was taken.
     pub taken: Option<Timestamp>,
-    /// What the API server says of its version, such as `v1.37.1`.
+    /// Version of the API server, such as `v1.37.1`.
     pub server_version: String,
     /// Objects by kind: `NIMService.apps.nvidia.com`, or `Pod` in the core group.
     pub objects: BTreeMap<String, Vec<Value>>,
-    /// The ends of logs, by `namespace/pod/container`; with `#previous` those of the container that ran before.
+    /// Log tails, by `namespace/pod/container`; with `#previous` those of the previous container.
     pub logs: BTreeMap<String, String>,
-    /// Kinds that could not be read, and why: what is said of them later is said with less confidence.
+    /// Kinds that could not be read, and why: conclusions about them are uncertain.
     pub unread: BTreeMap<String, String>,
-    /// Whether values of Secrets and the like were replaced.
+    /// Whether Secrets and the like were redacted.
     pub redacted: bool,
 }
 
@@ -49,7 +48,7 @@ impl Snapshot {
         self.objects.get(&name_of(group, kind)).map_or(&[], Vec::as_slice)
     }
 
-    /// All objects of a kind, decoded. Those that do not decode are left out.
+    /// All objects of a kind, decoded. Undecodable ones are skipped.
     pub fn typed<K>(&self) -> Vec<K>
     where
         K: kube::Resource<DynamicType = ()> + DeserializeOwned,
@@ -58,17 +57,17 @@ impl Snapshot {
         all.iter().filter_map(|object| K::deserialize(object).ok()).collect()
     }
 
-    /// One object; the namespace of a cluster-wide one is empty.
+    /// One object; the namespace is empty if cluster-scoped.
     pub fn find(&self, group: &str, kind: &str, namespace: &str, name: &str) -> Option<&Value> {
         self.of(group, kind).iter().find(|object| named(object) == (namespace, name))
     }
 
-    /// The end of a container's log.
+    /// The log tail of a container.
     pub fn log(&self, namespace: &str, pod: &str, container: &str) -> Option<&str> {
         self.logs.get(&format!("{namespace}/{pod}/{container}")).map(String::as_str)
     }
 
-    /// The end of the log of the container that ran before this one.
+    /// The log tail of the previous container.
     pub fn previous_log(&self, namespace: &str, pod: &str, container: &str) -> Option<&str> {
         self.logs.get(&format!("{namespace}/{pod}/{container}#previous")).map(String::as_str)
     }
@@ -82,12 +81,12 @@ impl Snapshot {
     }
 }
 
-/// How a kind is named here.
+/// Key of a kind in a snapshot.
 pub fn name_of(group: &str, kind: &str) -> String {
     if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") }
 }
 
-/// The resource of a kind that is named as by [`name_of`]: `daemonsets` of `DaemonSet.apps`.
+/// The resource of a kind key by [`name_of`]: `daemonsets` for `DaemonSet.apps`.
 pub fn plural(name: &str) -> &'static str {
     static PLURALS: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
         kinds::all().into_iter().map(|kind| (name_of(&kind.group, &kind.kind), kind.plural)).collect()

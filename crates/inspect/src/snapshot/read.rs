@@ -1,4 +1,4 @@
-//! Reads a snapshot from a cluster: every kind once, page by page, several kinds at a time.
+//! Reads a snapshot from a cluster: lists every kind once, in pages, several kinds concurrently.
 
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::jiff::Timestamp;
@@ -12,13 +12,13 @@ use super::{Snapshot, logs, name_of};
 use crate::error::root_cause;
 use crate::{Error, Result};
 
-/// Objects in one answer.
+/// Page size.
 pub(super) const PAGE: u32 = 500;
-/// Kinds that are asked for at the same time.
-const AT_ONCE: usize = 8;
+/// Concurrent lists.
+const CONCURRENCY: usize = 8;
 
 impl Snapshot {
-    /// Everything in the cluster that matters to us.
+    /// All objects that inspection needs, and logs.
     pub async fn read(client: &Client) -> Result<Self> {
         let mut snapshot = Self::read_objects(client).await?;
         snapshot.logs = logs::read(client, &snapshot).await;
@@ -30,7 +30,7 @@ impl Snapshot {
         list_all(client, kinds::all(), trim).await
     }
 
-    /// Only objects of these kinds, and of those only their state: for who reads often.
+    /// Only objects of these kinds, trimmed to their state: for repeated reads.
     pub async fn read_kinds<S: AsRef<str>>(client: &Client, names: &[S]) -> Result<Self> {
         let mut kinds = kinds::all();
         kinds.retain(|kind| {
@@ -41,7 +41,7 @@ impl Snapshot {
     }
 }
 
-/// Makes an object of that kind smaller.
+/// Trims an object of a kind.
 pub(super) type Trim = fn(&str, &mut Value);
 
 async fn list_all(client: &Client, kinds: Vec<Kind>, trim: Trim) -> Result<Snapshot> {
@@ -52,7 +52,7 @@ async fn list_all(client: &Client, kinds: Vec<Kind>, trim: Trim) -> Result<Snaps
         let objects = list(client, &kind, trim).await;
         (kind, objects)
     });
-    let mut read = read.buffer_unordered(AT_ONCE);
+    let mut read = read.buffer_unordered(CONCURRENCY);
     while let Some((kind, objects)) = read.next().await {
         let name = name_of(&kind.group, &kind.kind);
         match objects {
@@ -92,15 +92,15 @@ pub(super) fn resource(kind: &Kind) -> ApiResource {
     ApiResource::from_gvk_with_plural(&gvk, &kind.plural)
 }
 
-/// Which objects of a kind matter. Every node renews a lease every few seconds, and nobody here reads them.
+/// Field selector of a kind. Node leases change every few seconds and are not needed.
 pub(super) fn fields(kind: &Kind) -> Option<&'static str> {
     (kind.kind == "Lease").then_some("metadata.namespace!=kube-node-lease")
 }
 
-/// An object as snapshots have it.
+/// An object as snapshots store it.
 pub(super) fn plain(kind: &Kind, trim: Trim, object: DynamicObject) -> Value {
     let mut object = serde_json::to_value(object).unwrap_or_default();
-    // Items of a list do not say what they are.
+    // List items have no `apiVersion` and `kind`.
     let group = if kind.group.is_empty() { String::new() } else { format!("{}/", kind.group) };
     object["apiVersion"] = json!(format!("{group}{}", kind.version));
     object["kind"] = json!(kind.kind);
@@ -108,7 +108,7 @@ pub(super) fn plain(kind: &Kind, trim: Trim, object: DynamicObject) -> Value {
     object
 }
 
-/// Drops what is large and says nothing about how the cluster fares.
+/// Drops large fields that do not affect the state.
 fn trim(kind: &str, object: &mut Value) {
     if let Some(Value::Object(annotations)) = object.pointer_mut("/metadata/annotations") {
         annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
@@ -120,7 +120,7 @@ fn trim(kind: &str, object: &mut Value) {
     }
 }
 
-/// Drops what only writers need, and of pods all but their images and how they do: there are many.
+/// Drops metadata that only writers need, and of pods all but images and status: there are many.
 pub(super) fn slim(kind: &str, object: &mut Value) {
     trim(kind, object);
     if let Some(metadata) = object["metadata"].as_object_mut() {
@@ -151,8 +151,8 @@ mod tests {
 
     use super::*;
 
-    /// More pods that fail than logs are read.
-    const PODS: usize = logs::MOST + 50;
+    /// More failed pods than logs are read.
+    const PODS: usize = logs::MAX_LOGS + 50;
 
     async fn failing() -> Cluster {
         let exit = node::Exit::after(Duration::from_secs(1), 1);
@@ -180,10 +180,10 @@ mod tests {
         });
         let snapshot = Snapshot::read(&Client::new(service, "default")).await.unwrap();
         assert_eq!(snapshot.of("", "Pod").len(), PODS);
-        // The version of the server, each kind once, one more page of events, and logs.
+        // The server version, each kind once, one more page of events, and logs.
         let pages = snapshot.objects.values().map(|all| all.len() / PAGE as usize).sum::<usize>();
-        let most = 1 + kinds::all().len() + pages + logs::MOST;
+        let most = 1 + kinds::all().len() + pages + logs::MAX_LOGS;
         let asked = count.load(Ordering::Relaxed);
-        assert!(asked <= most && asked > logs::MOST, "{asked} requests of at most {most}");
+        assert!(asked <= most && asked > logs::MAX_LOGS, "{asked} requests of at most {most}");
     }
 }

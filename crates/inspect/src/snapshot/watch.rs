@@ -1,5 +1,5 @@
-//! A snapshot that follows its cluster: each kind is listed once and watched from there on, so that whoever looks on costs
-//! the API server what changes and nothing else.
+//! A watched snapshot: each kind is listed once and then watched, so that observers cost the API server only the
+//! changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,96 +20,96 @@ use super::{Snapshot, name_of, named};
 use crate::error::root_cause;
 use crate::{Error, Result};
 
-/// Changes come in crowds: those that follow the first within this time are taken together.
+/// Changes within this time are delivered together.
 const DEBOUNCE: Duration = Duration::from_millis(250);
-/// Time passes without a change, too: a lease that nobody renews is news.
+/// Delivered without a change as well: an expired lease matters, too.
 const TICK: Duration = Duration::from_secs(5);
 
-/// What a watch of a kind said.
+/// A watch event of a kind.
 type KindEvent = (String, watcher::Result<Event<DynamicObject>>);
 
-/// The cluster, as it changes.
+/// A watched cluster.
 pub struct Watch {
-    kept: Kept,
+    state: WatchState,
     kinds: BTreeMap<String, Kind>,
-    said: SelectAll<BoxStream<'static, KindEvent>>,
+    events: SelectAll<BoxStream<'static, KindEvent>>,
 }
 
 impl Watch {
-    /// Begins to watch these kinds; [`Watch::next`] shows them once all are known.
+    /// Starts to watch these kinds; [`Watch::next`] returns once all are listed.
     pub async fn start<S: AsRef<str>>(client: &Client, names: &[S]) -> Result<Self> {
         let version = client.apiserver_version().await;
         let version = version.map_err(|error| Error::Unreachable(root_cause(&error)))?;
         let kinds = kinds::all().into_iter().map(|kind| (name_of(&kind.group, &kind.kind), kind));
         let kinds: BTreeMap<String, Kind> =
             kinds.filter(|(name, _)| names.iter().any(|one| one.as_ref() == name)).collect();
-        let mut kept = Kept { unknown: kinds.keys().cloned().collect(), ..Kept::default() };
-        kept.snapshot.server_version = version.git_version;
-        let said = kinds.iter().map(|(name, kind)| {
+        let mut state = WatchState { unknown: kinds.keys().cloned().collect(), ..WatchState::default() };
+        state.snapshot.server_version = version.git_version;
+        let events = kinds.iter().map(|(name, kind)| {
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource(kind));
             let config = watcher::Config::default().page_size(PAGE);
             let config = fields(kind).iter().fold(config, |config, selector| config.fields(selector));
             let name = name.clone();
             watcher(api, config).default_backoff().map(move |event| (name.clone(), event)).boxed()
         });
-        Ok(Self { said: said.collect(), kinds, kept })
+        Ok(Self { events: events.collect(), kinds, state })
     }
 
-    /// The cluster at the next change, or after a while; an error if it does not answer, and what was known is no longer
-    /// up to date.
+    /// The snapshot at the next change, or after a while; an error if the API server does not respond and the snapshot
+    /// is stale.
     pub async fn next(&mut self) -> Result<&Snapshot, String> {
         let mut end = Instant::now() + TICK;
         let mut debouncing = false;
         loop {
-            match timeout_at(end, self.said.next()).await {
+            match timeout_at(end, self.events.next()).await {
                 Ok(Some((name, event))) => {
-                    self.hear(&name, event);
+                    self.handle_event(&name, event);
                     if !debouncing {
                         (debouncing, end) = (true, Instant::now() + DEBOUNCE);
                     }
                 }
-                // Before everything is known there is nothing to tell, but that there is trouble.
-                _ if !self.kept.unknown.is_empty() && self.kept.trouble.is_none() => {
+                // Before the initial lists are complete, only errors are reported.
+                _ if !self.state.unknown.is_empty() && self.state.error_message.is_none() => {
                     (debouncing, end) = (false, Instant::now() + TICK);
                 }
                 _ => break,
             }
         }
-        self.kept.snapshot.taken = Some(Timestamp::now());
-        match &self.kept.trouble {
+        self.state.snapshot.taken = Some(Timestamp::now());
+        match &self.state.error_message {
             Some(why) => Err(why.clone()),
-            None => Ok(&self.kept.snapshot),
+            None => Ok(&self.state.snapshot),
         }
     }
 
-    fn hear(&mut self, name: &str, event: watcher::Result<Event<DynamicObject>>) {
+    fn handle_event(&mut self, name: &str, event: watcher::Result<Event<DynamicObject>>) {
         let Some(kind) = self.kinds.get(name) else { return };
         let read = |object: DynamicObject| plain(kind, slim, object);
         match event {
-            Ok(Event::Init) => self.kept.begin(name),
-            Ok(Event::InitApply(object)) => self.kept.list(name, read(object)),
-            Ok(Event::InitDone) => self.kept.complete(name),
-            Ok(Event::Apply(object)) => self.kept.set(name, read(object)),
-            Ok(Event::Delete(object)) => self.kept.remove(name, &read(object)),
-            Err(error) => self.kept.fail(name, error),
+            Ok(Event::Init) => self.state.begin(name),
+            Ok(Event::InitApply(object)) => self.state.list(name, read(object)),
+            Ok(Event::InitDone) => self.state.complete(name),
+            Ok(Event::Apply(object)) => self.state.set(name, read(object)),
+            Ok(Event::Delete(object)) => self.state.remove(name, &read(object)),
+            Err(error) => self.state.fail(name, error),
         }
     }
 }
 
-/// What is known of the cluster.
+/// State of the watched cluster.
 #[derive(Default)]
-struct Kept {
-    /// Objects of each kind in the order of their names.
+struct WatchState {
+    /// Objects of each kind, ordered by name.
     snapshot: Snapshot,
-    /// Lists that are not complete yet.
+    /// Incomplete lists.
     lists: BTreeMap<String, Vec<Value>>,
-    /// Kinds of which nothing is known yet.
+    /// Kinds without a complete list.
     unknown: BTreeSet<String>,
-    /// Why the cluster does not answer, if it does not.
-    trouble: Option<String>,
+    /// Why the API server does not respond, if so.
+    error_message: Option<String>,
 }
 
-impl Kept {
+impl WatchState {
     fn begin(&mut self, name: &str) {
         self.lists.insert(name.into(), Vec::new());
     }
@@ -124,7 +124,7 @@ impl Kept {
         self.snapshot.objects.insert(name.into(), list);
         self.snapshot.unread.remove(name);
         self.unknown.remove(name);
-        self.trouble = None;
+        self.error_message = None;
     }
 
     fn set(&mut self, name: &str, object: Value) {
@@ -133,7 +133,7 @@ impl Kept {
             Ok(place) => list[place] = object,
             Err(place) => list.insert(place, object),
         }
-        self.trouble = None;
+        self.error_message = None;
     }
 
     fn remove(&mut self, name: &str, object: &Value) {
@@ -141,26 +141,26 @@ impl Kept {
         if let Ok(place) = list.binary_search_by(|one| named(one).cmp(&named(object))) {
             list.remove(place);
         }
-        self.trouble = None;
+        self.error_message = None;
     }
 
     fn fail(&mut self, name: &str, error: watcher::Error) {
         use kube::Error::Api;
         use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
         match error {
-            // A kind that is not served has no objects; the watch goes on to ask.
+            // A kind that is not served has no objects; the watch retries.
             InitialListFailed(Api(status)) | WatchStartFailed(Api(status)) if status.code == 404 => self.complete(name),
             InitialListFailed(Api(status)) | WatchStartFailed(Api(status)) if status.code == 403 => {
                 self.complete(name);
                 self.snapshot.objects.remove(name);
                 self.snapshot.unread.insert(name.into(), status.message.clone());
             }
-            // Too long ago: everything is listed anew.
+            // Expired: the watcher relists.
             WatchError(_) => {}
             InitialListFailed(error) | WatchStartFailed(error) | WatchFailed(error) => {
-                self.trouble = Some(root_cause(&error));
+                self.error_message = Some(root_cause(&error));
             }
-            other => self.trouble = Some(other.to_string()),
+            other => self.error_message = Some(other.to_string()),
         }
     }
 }
@@ -176,36 +176,36 @@ mod tests {
         json!({"kind": "Node", "metadata": {"name": name, "resourceVersion": version.to_string()}})
     }
 
-    fn names(kept: &Kept) -> Vec<&str> {
-        kept.snapshot.of("", "Node").iter().map(|node| named(node).1).collect()
+    fn names(state: &WatchState) -> Vec<&str> {
+        state.snapshot.of("", "Node").iter().map(|node| named(node).1).collect()
     }
 
-    fn listed(names: &[&str]) -> Kept {
-        let mut kept = Kept::default();
-        kept.begin("Node");
-        names.iter().for_each(|name| kept.list("Node", node(name, 1)));
-        kept.complete("Node");
-        kept
+    fn listed(names: &[&str]) -> WatchState {
+        let mut state = WatchState::default();
+        state.begin("Node");
+        names.iter().for_each(|name| state.list("Node", node(name, 1)));
+        state.complete("Node");
+        state
     }
 
     #[test]
     fn what_changes_takes_its_place_in_the_order_of_names() {
-        let mut kept = listed(&["c", "a"]);
-        kept.set("Node", node("b", 2));
-        kept.set("Node", node("a", 3));
-        kept.remove("Node", &node("c", 4));
-        assert_eq!(names(&kept), ["a", "b"]);
-        assert_eq!(kept.snapshot.of("", "Node")[0]["metadata"]["resourceVersion"], "3");
+        let mut state = listed(&["c", "a"]);
+        state.set("Node", node("b", 2));
+        state.set("Node", node("a", 3));
+        state.remove("Node", &node("c", 4));
+        assert_eq!(names(&state), ["a", "b"]);
+        assert_eq!(state.snapshot.of("", "Node")[0]["metadata"]["resourceVersion"], "3");
     }
 
     #[test]
     fn a_list_is_shown_when_it_is_complete_and_forgets_what_is_gone() {
-        let mut kept = listed(&["a", "b"]);
-        kept.begin("Node");
-        kept.list("Node", node("b", 7));
-        assert_eq!(names(&kept), ["a", "b"]);
-        kept.complete("Node");
-        assert_eq!(names(&kept), ["b"]);
+        let mut state = listed(&["a", "b"]);
+        state.begin("Node");
+        state.list("Node", node("b", 7));
+        assert_eq!(names(&state), ["a", "b"]);
+        state.complete("Node");
+        assert_eq!(names(&state), ["b"]);
     }
 
     fn refused(code: u16) -> watcher::Error {
@@ -215,12 +215,12 @@ mod tests {
 
     #[test]
     fn what_is_not_served_or_not_allowed_is_no_trouble() {
-        let mut kept = Kept { unknown: ["Node".to_owned(), "Pod".to_owned()].into(), ..Kept::default() };
-        kept.fail("Node", refused(404));
-        kept.fail("Pod", refused(403));
-        assert!(kept.unknown.is_empty() && kept.trouble.is_none());
-        assert_eq!(kept.snapshot.unread, BTreeMap::from([("Pod".to_owned(), "no".to_owned())]));
-        kept.fail("Node", refused(500));
-        assert!(kept.trouble.is_some());
+        let mut state = WatchState { unknown: ["Node".to_owned(), "Pod".to_owned()].into(), ..WatchState::default() };
+        state.fail("Node", refused(404));
+        state.fail("Pod", refused(403));
+        assert!(state.unknown.is_empty() && state.error_message.is_none());
+        assert_eq!(state.snapshot.unread, BTreeMap::from([("Pod".to_owned(), "no".to_owned())]));
+        state.fail("Node", refused(500));
+        assert!(state.error_message.is_some());
     }
 }

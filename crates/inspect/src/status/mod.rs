@@ -1,6 +1,6 @@
-//! The status of a whole cluster as one tree, its first line the verdict.
+//! Status of a cluster as a tree with a summary line.
 //!
-//! [`tree()`] decides from a snapshot and nothing else; [`text`] renders it. Each product has a [`Section`].
+//! [`tree()`] is computed from a snapshot alone; [`text`] renders it. Each product has a [`Section`].
 
 pub(crate) mod gpu;
 pub(crate) mod nim;
@@ -11,24 +11,24 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
-pub use gpu::{Nodes, Operand, PhaseDuration, Resource, Share, Upgrade, Waiting, Waits};
+pub use gpu::{Nodes, Operand, PhaseCount, PhaseDuration, Resource, Share, Upgrade, WaitingNode};
 pub use nim::Model;
 pub use operator::Operator;
-pub use tree::{Tree, Verdict, tree};
+pub use tree::{Summary, Tree, tree};
 
 use crate::paint::Paint;
 use crate::products::{self, PRODUCTS};
 use crate::snapshot::{Snapshot, name_of};
 
-/// What a product adds to a status.
+/// Section of a product.
 pub(crate) struct Section {
-    /// Fills in the fields of the tree that belong to the product.
+    /// Fills in the product's fields of the tree.
     pub(crate) fill: fn(&Snapshot, &mut Tree),
-    /// How much of what was asked for works, for the verdict: `2 of 2 GPU nodes work`.
+    /// Counts for the summary line: `2 of 2 GPU nodes work`.
     pub(crate) counts: fn(&Tree) -> Vec<String>,
-    /// The first reason why something does not work.
-    pub(crate) trouble: fn(&Tree) -> Option<String>,
-    /// The lines of the product.
+    /// The first problem, if any.
+    pub(crate) problem: fn(&Tree) -> Option<String>,
+    /// The product's lines.
     pub(crate) lines: fn(&Tree) -> Vec<text::Line>,
 }
 
@@ -36,7 +36,7 @@ fn sections() -> impl Iterator<Item = &'static Section> {
     PRODUCTS.iter().filter_map(|product| product.status.as_ref())
 }
 
-/// Kinds that a status is made of: the others need not be read for it.
+/// Kinds that a status needs.
 pub fn kinds() -> Vec<String> {
     let shared = [
         "CustomResourceDefinition.apiextensions.k8s.io",
@@ -49,7 +49,7 @@ pub fn kinds() -> Vec<String> {
     own.chain(shared.map(str::to_owned)).collect()
 }
 
-/// The text of a snapshot's status, without colours.
+/// The status of a snapshot as text, without colours.
 pub fn plain(snapshot: &Snapshot) -> String {
     text::draw(&tree(snapshot), Paint::Plain)
 }

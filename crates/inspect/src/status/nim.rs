@@ -1,15 +1,15 @@
-//! The status of models: services with their endpoints, caches, pipelines, builds.
+//! Status of models: services with their endpoints, caches, pipelines, builds.
 
 use serde::Serialize;
 use serde_json::Value;
 
 use super::Section;
 use super::text::{Line, Tone, branches, plain, state};
-use super::tree::{Tree, conditions, said, text};
+use super::tree::{Tree, condition_message, conditions, text};
 use crate::snapshot::{Snapshot, named};
 
 const GROUP: &str = "apps.nvidia.com";
-/// Kinds, and what those that are ready do.
+/// Kinds, and the verb for ready ones.
 const KINDS: [(&str, &str); 4] = [
     ("NIMService", "services serve"),
     ("NIMCache", "caches are filled"),
@@ -17,11 +17,11 @@ const KINDS: [(&str, &str); 4] = [
     ("NIMPipeline", "pipelines are ready"),
 ];
 
-/// Models and what serves them.
+/// Section of models.
 pub(crate) const SECTION: Section =
-    Section { fill: |snapshot, tree| tree.models = of(snapshot), counts, trouble, lines };
+    Section { fill: |snapshot, tree| tree.models = of(snapshot), counts, problem, lines };
 
-/// A custom resource that has to do with models.
+/// A model custom resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Model {
@@ -31,23 +31,23 @@ pub struct Model {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// As its status says; empty as long as the operator has not looked at it.
+    /// `status.state`; empty before the first reconcile.
     pub state: String,
-    /// Whether it works.
+    /// Whether it is ready.
     pub ready: bool,
-    /// Why it is not ready, in the words of its condition.
+    /// Why it is not ready: the message of its condition.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Where a service answers within the cluster.
+    /// Endpoint of a service within the cluster.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub endpoint: String,
-    /// Where it answers from outside.
+    /// External endpoint.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub external: String,
-    /// Which model it serves.
+    /// The model that it serves.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub model: String,
-    /// Replicas of a service that serve.
+    /// Ready replicas of a service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
 }
@@ -79,13 +79,13 @@ fn model(kind: &'static str, object: &Value) -> Model {
     }
 }
 
-/// Why it is not ready: the condition that says so, or the one that changed last.
+/// Why it is not ready: the message of the false condition, or of the one that changed last.
 fn reason(object: &Value) -> String {
-    let failed = said(object, "Failed", "True").or_else(|| said(object, "Ready", "False"));
-    let told = conditions(object)
+    let failed = condition_message(object, "Failed", "True").or_else(|| condition_message(object, "Ready", "False"));
+    let with_message = conditions(object)
         .filter(|one| one["status"] == "True" && one["message"].as_str().is_some_and(|text| !text.is_empty()));
-    // Times are whole seconds: among equals the one that was added last tells most.
-    let last = || told.max_by_key(|one| text(&one["lastTransitionTime"])).map(|one| text(&one["message"]));
+    // Times are whole seconds: among equals the last in the list wins.
+    let last = || with_message.max_by_key(|one| text(&one["lastTransitionTime"])).map(|one| text(&one["message"]));
     failed.or_else(last).unwrap_or_else(|| {
         if object["status"]["state"].is_string() { String::new() } else { "the operator has not looked at it".into() }
     })
@@ -100,7 +100,7 @@ fn counts(tree: &Tree) -> Vec<String> {
     counts.collect()
 }
 
-fn trouble(tree: &Tree) -> Option<String> {
+fn problem(tree: &Tree) -> Option<String> {
     let one = tree.models.iter().find(|one| !one.ready)?;
     let why = if one.message.is_empty() { &one.state } else { &one.message };
     Some(format!("{} {}/{}: {why}", one.kind, one.namespace, one.name))

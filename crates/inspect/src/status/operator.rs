@@ -1,4 +1,4 @@
-//! Who looks after the cluster: the operator's pods, and which of them leads.
+//! Status of the operator: its pods and its leader.
 
 use capstan_runtime::leader;
 use k8s_openapi::jiff::Timestamp;
@@ -8,27 +8,27 @@ use serde_json::Value;
 use super::tree::text;
 use crate::snapshot::Snapshot;
 
-/// The label by which the chart's objects are found, and its value.
+/// Label and value of the chart's objects.
 pub(crate) const NAME: (&str, &str) = ("app.kubernetes.io/name", "capstan");
 
 /// The operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Operator {
-    /// Where it runs; empty when it runs in no pod of this cluster.
+    /// Its namespace; empty if it does not run in this cluster.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
-    /// Version, as the chart labels it.
+    /// Version, by the chart's label.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub version: String,
-    /// Replicas that are ready.
+    /// Ready replicas.
     pub ready: i64,
-    /// Replicas that there should be.
+    /// Desired replicas.
     pub wanted: i64,
-    /// The process that leads.
+    /// The leader.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leader: Option<String>,
-    /// Why nobody looks after the cluster, if so.
+    /// Why no operator is active, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }
@@ -37,9 +37,9 @@ pub(super) fn of(snapshot: &Snapshot) -> Operator {
     let deployment = deployment(snapshot);
     let lease = lease(snapshot, deployment);
     let holder = lease.map(|lease| text(&lease["spec"]["holderIdentity"])).filter(|holder| !holder.is_empty());
-    let late = lease.and_then(|lease| silence(lease, snapshot.taken?));
+    let late = lease.and_then(|lease| seconds_expired(lease, snapshot.taken?));
     let Some(deployment) = deployment else {
-        // It may run elsewhere, as with `capstan up`; only a lease that nobody renews tells that it does not.
+        // It may run outside the cluster, as with `capstan up`; only an expired lease proves that it does not.
         let trouble = late.map(|seconds| format!("no operator leads: its lease was renewed {seconds} s ago"));
         return Operator { leader: holder, trouble, ..Operator::default() };
     };
@@ -64,7 +64,7 @@ pub(crate) fn deployment(snapshot: &Snapshot) -> Option<&Value> {
     })
 }
 
-/// The lease: that of the Deployment's namespace, where there are several.
+/// The leader lease: of several, that in the Deployment's namespace.
 fn lease<'a>(snapshot: &'a Snapshot, deployment: Option<&Value>) -> Option<&'a Value> {
     let namespace = deployment.map(|one| &one["metadata"]["namespace"]);
     let mut all = snapshot.of("coordination.k8s.io", "Lease").iter();
@@ -74,8 +74,8 @@ fn lease<'a>(snapshot: &'a Snapshot, deployment: Option<&Value>) -> Option<&'a V
     })
 }
 
-/// For how many seconds nobody has renewed a lease that should have been.
-fn silence(lease: &Value, now: Timestamp) -> Option<i64> {
+/// Seconds since the last renewal of an expired lease.
+fn seconds_expired(lease: &Value, now: Timestamp) -> Option<i64> {
     let spec = &lease["spec"];
     let renewed: Timestamp = spec["renewTime"].as_str()?.parse().ok()?;
     let most = 2 * spec["leaseDurationSeconds"].as_i64().unwrap_or(15);

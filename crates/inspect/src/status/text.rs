@@ -1,27 +1,27 @@
-//! A status as lines: the verdict, then a section of each product, with bars.
+//! Status as text: the summary, then a section per product, with progress bars.
 
 use super::gpu::Share;
 use super::operator::Operator;
 use super::tree::Tree;
 use crate::paint::Paint;
 
-/// Cells of a bar.
+/// Width of a progress bar.
 pub(super) const BAR: u64 = 10;
 
-/// How a piece of a line is meant; colours follow from it.
+/// Style of a piece of a line; determines its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
-    /// Nothing special.
+    /// Default.
     Plain,
     /// A title.
     Strong,
     /// Less important.
     Quiet,
-    /// As it should be.
+    /// Healthy.
     Good,
-    /// Not done yet.
+    /// In progress.
     Waiting,
-    /// Wrong.
+    /// Failed.
     Bad,
 }
 
@@ -31,7 +31,7 @@ pub type Piece = (Tone, String);
 /// A line.
 pub type Line = Vec<Piece>;
 
-/// The whole status as text.
+/// The status as text.
 pub fn draw(tree: &Tree, paint: Paint) -> String {
     let mut out = String::new();
     for line in lines(tree) {
@@ -49,7 +49,7 @@ pub fn draw(tree: &Tree, paint: Paint) -> String {
     out
 }
 
-/// The same as lines.
+/// The status as lines.
 pub fn lines(tree: &Tree) -> Vec<Line> {
     let tone = if tree.verdict.ready { Tone::Good } else { Tone::Bad };
     let mut lines = vec![vec![(tone, tree.verdict.text.clone())], Vec::new()];
@@ -72,7 +72,7 @@ pub(super) fn quiet(text: &str) -> Piece {
     (Tone::Quiet, text.to_owned())
 }
 
-/// Lines below another.
+/// Indents lines below another, as a tree.
 pub(super) fn branches(below: Vec<Line>) -> Vec<Line> {
     let last = below.len().saturating_sub(1);
     let lines = below.into_iter().enumerate().map(|(index, mut line)| {
@@ -111,7 +111,7 @@ pub(super) fn bar(share: Share, ready: bool) -> Piece {
     (if ready { Tone::Good } else { Tone::Waiting }, cells)
 }
 
-/// `40 s`, `12 min`, `3 h 20 min`, `2 d 3 h`.
+/// Formats a duration: `40 s`, `12 min`, `3 h 20 min`, `2 d 3 h`.
 pub(super) fn duration(seconds: i64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),

@@ -1,4 +1,4 @@
-//! What a status consists of, and the verdict over all of it.
+//! Data of a status, and its summary.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -9,35 +9,35 @@ use super::operator::{self, Operator};
 use super::sections;
 use crate::snapshot::Snapshot;
 
-/// The whole cluster.
+/// Status of the whole cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Tree {
-    /// Whether all is well, in one line.
-    pub verdict: Verdict,
-    /// Who looks after it.
+    /// Summary.
+    pub verdict: Summary,
+    /// The operator.
     pub operator: Operator,
-    /// Custom resources that make GPUs usable.
+    /// GPU custom resources.
     pub resources: Vec<Resource>,
-    /// GPU nodes, by how far they are.
+    /// GPU nodes by progress.
     pub nodes: Nodes,
-    /// Custom resources that serve models.
+    /// Model custom resources.
     pub models: Vec<Model>,
-    /// Kinds that could not be read: what is missing here may be there all the same.
+    /// Kinds that could not be read: their objects are missing here.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<String>,
 }
 
-/// Whether all is well.
+/// Summary of a status.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Verdict {
-    /// Whether everything that was asked for works.
+pub struct Summary {
+    /// Whether everything is ready.
     pub ready: bool,
-    /// The same in words, with the first reason if not.
+    /// Summary line, with the first problem if not ready.
     pub text: String,
 }
 
-/// The status of what a snapshot shows.
+/// Computes the status of a snapshot.
 pub fn tree(snapshot: &Snapshot) -> Tree {
     let unread = snapshot.unread.iter().map(|(kind, why)| format!("{kind}: {why}")).collect();
     let mut tree = Tree { operator: operator::of(snapshot), unread, ..Tree::default() };
@@ -48,32 +48,32 @@ pub fn tree(snapshot: &Snapshot) -> Tree {
     tree
 }
 
-fn verdict(tree: &Tree, snapshot: &Snapshot) -> Verdict {
+fn verdict(tree: &Tree, snapshot: &Snapshot) -> Summary {
     let counts: Vec<String> = sections().flat_map(|section| (section.counts)(tree)).collect();
-    match trouble(tree, snapshot) {
-        Some(why) if counts.is_empty() => Verdict { ready: false, text: format!("not ready: {why}") },
-        Some(why) => Verdict { ready: false, text: format!("not ready: {why} ({})", counts.join(", ")) },
+    match problem(tree, snapshot) {
+        Some(why) if counts.is_empty() => Summary { ready: false, text: format!("not ready: {why}") },
+        Some(why) => Summary { ready: false, text: format!("not ready: {why} ({})", counts.join(", ")) },
         None if counts.is_empty() => {
             let text =
                 "ready: nothing is asked for, there is no ClusterPolicy, GPUCluster, NVIDIADriver or NIM resource";
-            Verdict { ready: true, text: text.into() }
+            Summary { ready: true, text: text.into() }
         }
-        None => Verdict { ready: true, text: format!("ready: {}", counts.join(", ")) },
+        None => Summary { ready: true, text: format!("ready: {}", counts.join(", ")) },
     }
 }
 
-/// The first reason why not all is well: who looks after the cluster, then what others depend on.
-fn trouble(tree: &Tree, snapshot: &Snapshot) -> Option<String> {
+/// The first problem: the operator's, then by dependency.
+fn problem(tree: &Tree, snapshot: &Snapshot) -> Option<String> {
     let crds = snapshot.of("apiextensions.k8s.io", "CustomResourceDefinition");
     let unread = snapshot.unread.contains_key("CustomResourceDefinition.apiextensions.k8s.io");
     let ours = |crd: &Value| capstan_api::kinds().any(|kind| crd["metadata"]["name"] == kind.crd_name());
     if !unread && !crds.iter().any(ours) {
         return Some("Capstan is not installed: the cluster has none of its CRDs; see `capstan crds --apply`".into());
     }
-    tree.operator.trouble.clone().or_else(|| sections().find_map(|section| (section.trouble)(tree)))
+    tree.operator.trouble.clone().or_else(|| sections().find_map(|section| (section.problem)(tree)))
 }
 
-/// Text at a field of an object; empty if there is none.
+/// The text of a field; empty if absent.
 pub(super) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
@@ -88,8 +88,8 @@ pub(super) fn condition<'a>(object: &'a Value, type_: &str) -> Option<&'a Value>
     conditions(object).find(|one| one["type"] == type_)
 }
 
-/// What the condition says, if it has that status.
-pub(super) fn said(object: &Value, type_: &str, status: &str) -> Option<String> {
+/// The message of a condition, if it has that status.
+pub(super) fn condition_message(object: &Value, type_: &str, status: &str) -> Option<String> {
     let found = condition(object, type_).filter(|one| one["status"] == status)?;
     Some(text(&found["message"])).filter(|message| !message.is_empty())
 }

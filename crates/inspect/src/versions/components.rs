@@ -1,4 +1,4 @@
-//! Components: workloads of ours, container by container, and what their pods run.
+//! Components: containers of our workloads, and the images that their pods run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,15 +19,15 @@ pub struct Component {
     pub workload: String,
     /// The name of the container.
     pub container: String,
-    /// The image that the workload asks for.
+    /// The desired image.
     pub wanted: Image,
-    /// What its pods run, and how many of them.
+    /// Images of its pods, with pod counts.
     pub running: Vec<Running>,
-    /// Whether some pod runs something else than what is wanted, or pods of one image have different contents.
+    /// Whether a pod runs another image than desired, or pods of one tag have different digests.
     pub differs: bool,
 }
 
-/// Part by part, what an image is called.
+/// An image reference in parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Image {
     /// Registry and path: `nvcr.io/nvidia`.
@@ -38,26 +38,26 @@ pub struct Image {
     pub version: String,
 }
 
-/// What some pods run.
+/// An image that some pods run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Running {
     /// Tag or digest.
     pub version: String,
-    /// The whole name, where it is not the wanted one.
+    /// The full reference, if it differs from the desired one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// What was pulled; empty as long as nothing was.
+    /// Digest of the pulled image; empty before the pull.
     pub digest: String,
-    /// How many pods.
+    /// Number of pods.
     pub pods: usize,
 }
 
 impl Image {
-    /// `nvcr.io/nvidia/driver:580.65.06` in its parts.
+    /// Parses an image reference: `nvcr.io/nvidia/driver:580.65.06`.
     pub(super) fn parse(text: &str) -> Self {
         let (path, version) = match text.split_once('@') {
             Some((path, digest)) => (path, digest),
-            // A colon before a slash is that of a port.
+            // A colon before a slash belongs to a port.
             None => match text.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')) {
                 Some((path, tag)) => (path, tag),
                 None => (text, "latest"),
@@ -93,7 +93,7 @@ pub(super) fn of(snapshot: &Snapshot) -> Vec<Component> {
     all
 }
 
-/// What we made, and what our custom resources own.
+/// Whether a workload is created by us or owned by our custom resources.
 fn is_ours(workload: &Value) -> bool {
     let meta = &workload["metadata"];
     let labelled = meta["labels"][MANAGED_BY].as_str().is_some_and(|manager| MANAGERS.contains(&manager));
@@ -105,7 +105,7 @@ fn is_ours(workload: &Value) -> bool {
     labelled || owners.into_iter().any(owned)
 }
 
-/// Containers of a pod or a template: what prepares first.
+/// Containers of a pod or a template, init containers first.
 fn containers(spec: &Value) -> impl Iterator<Item = &Value> {
     ["initContainers", "containers"].into_iter().flat_map(|field| spec[field].as_array().into_iter().flatten())
 }
@@ -113,7 +113,7 @@ fn containers(spec: &Value) -> impl Iterator<Item = &Value> {
 /// Kind, namespace and name of a workload.
 type Workload = (&'static str, String, String);
 
-/// Pods by the workload that they belong to; those that have ended run nothing.
+/// Pods by workload, without terminated ones.
 fn pods_by_workload(snapshot: &Snapshot) -> BTreeMap<Workload, Vec<&Value>> {
     let owner = |object: &Value, kind: &str| -> Option<String> {
         let owners = object["metadata"]["ownerReferences"].as_array()?;
@@ -140,7 +140,7 @@ fn pods_by_workload(snapshot: &Snapshot) -> BTreeMap<Workload, Vec<&Value>> {
 
 fn component(namespace: &str, workload: &str, container: &Value, pods: &[&Value]) -> Component {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (name, asked) = (text(&container["name"]), text(&container["image"]));
+    let (name, desired) = (text(&container["name"]), text(&container["image"]));
     let mut counts: BTreeMap<(String, String), usize> = BTreeMap::new();
     for pod in pods {
         let Some(spec) = containers(&pod["spec"]).find(|one| one["name"] == container["name"]) else { continue };
@@ -152,14 +152,14 @@ fn component(namespace: &str, workload: &str, container: &Value, pods: &[&Value]
     }
     let digests: BTreeSet<&str> = counts
         .keys()
-        .filter(|(image, _)| *image == asked)
+        .filter(|(image, _)| *image == desired)
         .map(|(_, digest)| digest.as_str())
         .filter(|digest| !digest.is_empty())
         .collect();
-    let differs = digests.len() > 1 || counts.keys().any(|(image, _)| *image != asked);
+    let differs = digests.len() > 1 || counts.keys().any(|(image, _)| *image != desired);
     let running = counts.iter().map(|((image, digest), pods)| Running {
         version: Image::parse(image).version,
-        image: (*image != asked).then(|| image.clone()),
+        image: (*image != desired).then(|| image.clone()),
         digest: digest.clone(),
         pods: *pods,
     });
@@ -167,13 +167,13 @@ fn component(namespace: &str, workload: &str, container: &Value, pods: &[&Value]
         namespace: namespace.into(),
         workload: workload.into(),
         container: name,
-        wanted: Image::parse(&asked),
+        wanted: Image::parse(&desired),
         running: running.collect(),
         differs,
     }
 }
 
-/// The digest in what a kubelet calls an image: `docker.io/x@sha256:…` or `sha256:…`.
+/// The digest of an `imageID`: `docker.io/x@sha256:…` or `sha256:…`.
 fn digest(id: &str) -> String {
     let digest = id.rsplit_once('@').map_or(id, |(_, digest)| digest);
     if digest.contains(':') { digest.to_owned() } else { String::new() }

@@ -1,4 +1,4 @@
-//! Drivers: GPU nodes that are alike in model, driver and CUDA are one pool.
+//! Drivers by pool: GPU nodes with the same model, driver and CUDA version.
 
 use capstan_operands::gpu::nodes::keys::PRODUCT;
 use capstan_operands::gpu::nodes::{Node, OWNER, has_gpu};
@@ -17,29 +17,29 @@ pub(crate) const TABLE: Table = Table {
     draw: drivers,
 };
 
-/// Nodes that are alike.
+/// A pool of similar nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Pool {
     /// GPU model.
     pub product: String,
-    /// How many nodes.
+    /// Number of nodes.
     pub nodes: usize,
-    /// One of them.
+    /// An example node.
     pub example: String,
-    /// Who wants the driver: `ClusterPolicy cluster-policy`, `NVIDIADriver a100`, or nobody.
+    /// The custom resource that selects the driver: `ClusterPolicy cluster-policy`, `NVIDIADriver a100`, or none.
     pub owner: String,
-    /// The driver that is wanted; empty where nobody wants one, as on nodes that bring their own.
+    /// Desired driver version; empty if none is, as with preinstalled drivers.
     pub wanted: String,
-    /// The one that runs, as feature discovery tells; empty as long as it does not.
+    /// Running driver version, by GPU feature discovery; empty before it has run.
     pub running: String,
-    /// The newest CUDA that it can run.
+    /// Highest CUDA version that the driver supports.
     pub cuda: String,
-    /// The kernel of the nodes.
+    /// Kernel version of the nodes.
     pub kernel: String,
     /// Their operating system.
     pub system: String,
-    /// Whether another driver runs than the wanted one.
+    /// Whether the running driver differs from the desired one.
     pub differs: bool,
 }
 
@@ -91,7 +91,7 @@ fn pool(snapshot: &Snapshot, node: &Value) -> Pool {
         product: label(PRODUCT),
         nodes: 1,
         example: view.name.into(),
-        // A digest says nothing about the version within.
+        // A digest does not show the version.
         differs: !wanted.is_empty() && !running.is_empty() && !wanted.starts_with("sha256:") && wanted != running,
         owner,
         wanted,
@@ -102,7 +102,7 @@ fn pool(snapshot: &Snapshot, node: &Value) -> Pool {
     }
 }
 
-/// Who wants which driver on a node.
+/// The custom resource and driver version of a node.
 fn wanted(snapshot: &Snapshot, owner: Option<&str>) -> (String, String) {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     if let Some(owner) = owner.filter(|owner| !owner.is_empty()) {

@@ -1,5 +1,5 @@
-//! Versions: which image of every component is wanted and which runs, which driver each pool of nodes has, and what they
-//! run on. Each product may add a [`Table`].
+//! Versions: desired and running images of every component, drivers by node pool, and what they run on. Each product
+//! may add a [`Table`].
 
 mod components;
 pub(crate) mod gpu;
@@ -24,7 +24,7 @@ use crate::products::PRODUCTS;
 use crate::snapshot::Snapshot;
 use crate::status;
 
-/// Kinds that versions are read from, besides those of tables.
+/// Kinds that versions need, besides those of tables.
 const KINDS: &[&str] = &[
     "CustomResourceDefinition.apiextensions.k8s.io",
     "DaemonSet.apps",
@@ -35,11 +35,11 @@ const KINDS: &[&str] = &[
     "Pod",
 ];
 
-/// What a product adds to versions.
+/// Version table of a product.
 pub(crate) struct Table {
-    /// Kinds that it is read from.
+    /// Kinds that it needs.
     pub(crate) kinds: &'static [&'static str],
-    /// Fills in the fields that belong to the product.
+    /// Fills in the product's fields.
     pub(crate) fill: fn(&Snapshot, &mut Versions),
     /// The table as text.
     pub(crate) draw: fn(&Versions, Paint) -> String,
@@ -49,31 +49,31 @@ fn tables() -> impl Iterator<Item = &'static Table> {
     PRODUCTS.iter().filter_map(|product| product.versions.as_ref())
 }
 
-/// Kinds that versions are read from: the others need not be read for them.
+/// Kinds that versions need.
 pub fn kinds() -> Vec<&'static str> {
     tables().flat_map(|table| table.kinds).chain(KINDS).copied().collect()
 }
 
-/// What runs where, in which version.
+/// Versions in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Versions {
     /// This program.
     pub client: String,
-    /// The operator in the cluster, as the chart labels it.
+    /// The operator in the cluster, by the chart's label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operator: Option<String>,
     /// The API server.
     pub kubernetes: String,
-    /// Every container of ours: which image is wanted, and which runs.
+    /// Desired and running image of every container of ours.
     pub components: Vec<Component>,
-    /// Drivers, by pool of nodes that are alike.
+    /// Drivers by node pool.
     pub drivers: Vec<Pool>,
     /// Our CRDs.
     pub crds: Vec<Crd>,
-    /// How many nodes have which container runtime.
+    /// Number of nodes by container runtime.
     pub runtimes: BTreeMap<String, usize>,
-    /// How many nodes have which kubelet.
+    /// Number of nodes by kubelet version.
     pub kubelets: BTreeMap<String, usize>,
 }
 
@@ -82,19 +82,19 @@ pub struct Versions {
 pub struct Crd {
     /// Its name, such as `nimservices.apps.nvidia.com`.
     pub name: String,
-    /// Versions that are served.
+    /// Served versions.
     pub served: Vec<String>,
-    /// How it differs from what this build knows.
+    /// Difference from the CRD of this build.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub differs: Option<String>,
 }
 
-/// The text of a snapshot's versions, without colours.
+/// The versions of a snapshot as text, without colours.
 pub fn plain(snapshot: &Snapshot) -> String {
     text::draw(&versions(snapshot), Paint::Plain)
 }
 
-/// The versions that a snapshot shows.
+/// Computes the versions of a snapshot.
 pub fn versions(snapshot: &Snapshot) -> Versions {
     let nodes = snapshot.of("", "Node");
     let count = |field: &str| {

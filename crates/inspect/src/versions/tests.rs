@@ -35,13 +35,13 @@ fn cluster(objects: impl IntoIterator<Item = Value>) -> Snapshot {
 
 #[test]
 fn wanted_and_running_are_compared_pod_by_pod() {
-    let seen = versions(&cluster([
+    let found = versions(&cluster([
         daemon_set("r.io/driver:2"),
         pod("a", "r.io/driver:2", "r.io/driver@sha256:22"),
         pod("b", "r.io/driver:1", "r.io/driver@sha256:11"),
         pod("c", "r.io/driver:2", "r.io/driver@sha256:22"),
     ]));
-    let one = &seen.components[0];
+    let one = &found.components[0];
     assert!(one.differs);
     let running: Vec<_> = one.running.iter().map(|one| (one.version.as_str(), one.digest.as_str(), one.pods)).collect();
     assert_eq!(running, [("1", "sha256:11", 1), ("2", "sha256:22", 2)]);
@@ -70,11 +70,11 @@ fn workloads_of_others_are_not_listed() {
 fn nodes_that_are_alike_are_one_pool_and_another_driver_is_marked() {
     let policy = json!({"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": {"name": "p"},
         "spec": {"driver": {"version": "580.2"}}});
-    let seen = versions(&cluster([policy, node("a", "580.2"), node("b", "580.1"), node("c", "580.2")]));
-    let pools: Vec<_> = seen.drivers.iter().map(|one| (one.running.as_str(), one.nodes, one.differs)).collect();
+    let found = versions(&cluster([policy, node("a", "580.2"), node("b", "580.1"), node("c", "580.2")]));
+    let pools: Vec<_> = found.drivers.iter().map(|one| (one.running.as_str(), one.nodes, one.differs)).collect();
     assert_eq!(pools, [("580.1", 1, true), ("580.2", 2, false)]);
-    assert_eq!((seen.drivers[0].cuda.as_str(), seen.drivers[0].owner.as_str()), ("13.0", "ClusterPolicy p"));
-    assert_eq!(seen.runtimes["containerd://2.1.0"], 3);
+    assert_eq!((found.drivers[0].cuda.as_str(), found.drivers[0].owner.as_str()), ("13.0", "ClusterPolicy p"));
+    assert_eq!(found.runtimes["containerd://2.1.0"], 3);
 }
 
 #[test]

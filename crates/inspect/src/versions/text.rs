@@ -1,11 +1,11 @@
-//! Versions as tables; what differs from what is wanted is marked.
+//! Versions as tables; differences from the desired version are marked.
 
 use std::collections::BTreeMap;
 
 use super::Versions;
 use crate::paint::Paint;
 
-/// What stands before a line that differs.
+/// Marker of a line with a difference.
 const MARK: &str = "! ";
 
 /// Tables of versions.
@@ -68,7 +68,7 @@ fn components(versions: &Versions, paint: Paint) -> String {
                 differs: one.differs && (running.image.is_some() || one.running.len() > 1),
                 cells: [start.clone(), end].concat(),
             });
-            // What was said once need not be said again.
+            // Repeated cells are left empty.
             start.iter_mut().for_each(String::clear);
         }
     }
@@ -99,7 +99,7 @@ impl Row {
     }
 }
 
-/// Nothing but its title if there is nothing below the head.
+/// Only the title if there are no rows.
 pub(super) fn table(title: &str, rows: Vec<Row>, paint: Paint) -> String {
     let mut out = format!("\n{}\n", paint.bold(title));
     if rows.len() == 1 {
@@ -124,7 +124,7 @@ pub(super) fn table(title: &str, rows: Vec<Row>, paint: Paint) -> String {
     out
 }
 
-/// As much of a digest as people compare.
+/// The first characters of a digest.
 fn short(digest: &str) -> String {
     match digest.split_once(':') {
         Some((kind, hex)) => format!("{kind}:{}", hex.chars().take(12).collect::<String>()),

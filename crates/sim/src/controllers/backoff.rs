@@ -1,4 +1,4 @@
-//! Growing delays per key, for what fails again and again on the same place.
+//! Exponential backoff per key, for failures that repeat in the same place.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Delays that double from `first` up to `last`, and start again after a quiet time of twice the longest.
+/// Delays that double from `first` up to `last`, and reset after twice the longest delay without a failure.
 #[derive(Debug)]
 pub(crate) struct Backoff<K> {
     first: Duration,
@@ -27,7 +27,7 @@ impl<K: Eq + Hash> Backoff<K> {
         Self { first, last, entries: Mutex::new(HashMap::new()) }
     }
 
-    /// Nothing if it is time to act, which counts as a failure more; otherwise how long to wait.
+    /// `None` if the key may be retried now, which counts as one more failure; otherwise the remaining delay.
     pub(crate) fn next(&self, key: K) -> Option<Duration> {
         let now = Instant::now();
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);

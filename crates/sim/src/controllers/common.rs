@@ -1,4 +1,4 @@
-//! What controllers have in common: who they are, whom they own, what percentages mean.
+//! Shared parts of controllers: identity, ownership, workqueue, percentages.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -21,26 +21,26 @@ use crate::informer::{Cache, Kind, controller_of, key_of};
 use crate::writer::{Writer, is_conflict, is_not_found};
 use capstan_semantics::label_selector::selects;
 
-/// What becomes of a key after a reconcile.
+/// Whether a key is requeued after a reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Nothing to do until something changes.
+    /// Not requeued: the next change triggers a reconcile.
     Done,
-    /// Look again after this time, whatever happens.
-    After(Duration),
+    /// Requeued after this delay.
+    RequeueAfter(Duration),
 }
 
 impl Outcome {
-    /// Look again after this time, if there is one.
-    pub(crate) fn after(delay: Option<Duration>) -> Self {
-        delay.map_or(Self::Done, Self::After)
+    /// Requeued after this delay, if there is one.
+    pub(crate) fn requeue_after(delay: Option<Duration>) -> Self {
+        delay.map_or(Self::Done, Self::RequeueAfter)
     }
 }
 
 /// Result of a reconcile.
 pub(crate) type Reconciled = Result<Outcome, Status>;
 
-/// What a controller works with.
+/// A controller: its identity and its workqueue.
 #[derive(Clone)]
 pub(crate) struct Controller {
     /// Name, for logs.
@@ -51,7 +51,7 @@ pub(crate) struct Controller {
     pub(crate) writer: Writer,
     /// Reports events as the controller.
     pub(crate) recorder: Recorder,
-    /// What to look at.
+    /// The workqueue.
     pub(crate) queue: Queue,
 }
 
@@ -70,15 +70,15 @@ impl Controller {
         }
     }
 
-    /// Looks at every object of a kind when it changes.
+    /// Enqueues every object of a kind when it changes.
     pub(crate) fn watch<K: Kind>(&self, cache: &Cache<K>) {
         let queue = self.queue.clone();
         cache.subscribe(move |change| queue.add(change.key.clone()));
     }
 
-    /// Looks at the controlling owner of an object when the object changes, if the owner is an `O`. An owner of many
-    /// waits for more changes: it counts all that it owns, and thousands of changes must not make it count thousands of
-    /// times.
+    /// Enqueues the controlling owner of an object when the object changes, if the owner is an `O`. The delay grows
+    /// with the number of owned objects: a reconcile lists all of them, and thousands of changes must not cause
+    /// thousands of reconciles.
     pub(crate) fn watch_owned<O: Kind, K: Kind>(&self, cache: &Cache<K>) {
         let (queue, owned) = (self.queue.clone(), cache.downgrade());
         cache.subscribe(move |change| {
@@ -88,12 +88,12 @@ impl Controller {
                 let Some(key) = owner_key::<O>(object.metadata()) else { continue };
                 let uid = controller_of(object.metadata()).map_or("", |owner| owner.uid.as_str());
                 let count = owned.upgrade().map_or(0, |owned| owned.count_controlled_by(uid));
-                queue.add_after(key, patience(count));
+                queue.add_after(key, debounce_delay(count));
             }
         });
     }
 
-    /// Works on the keys of the queue until the cluster stops.
+    /// Runs the workers of the queue until the cluster stops.
     pub(crate) fn run<F, R>(self, workers: usize, reconcile: F)
     where
         F: Fn(Arc<Self>, Arc<str>) -> R + Clone + Send + Sync + 'static,
@@ -107,7 +107,7 @@ impl Controller {
                     let key = this.queue.next().await;
                     // A panic fails one reconcile, not the controller.
                     let ended = AssertUnwindSafe(reconcile(this.clone(), key.clone())).catch_unwind().await;
-                    // Others use the same thread.
+                    // Other components share this thread.
                     tokio::task::yield_now().await;
                     this.finish(key, ended.unwrap_or_else(|_| Err(Status::internal("a reconcile panicked"))));
                 }
@@ -119,7 +119,7 @@ impl Controller {
         match ended {
             Ok(outcome) => {
                 self.queue.forget(&key);
-                if let Outcome::After(delay) = outcome {
+                if let Outcome::RequeueAfter(delay) = outcome {
                     self.queue.add_after(key.clone(), delay);
                 }
             }
@@ -133,23 +133,23 @@ impl Controller {
         self.queue.done(&key);
     }
 
-    /// The time, in whole seconds.
+    /// The current time in whole seconds.
     pub(crate) fn now(&self) -> Time {
         self.context.now()
     }
 
-    /// Good news about an object.
+    /// Records a `Normal` event.
     pub(crate) fn normal<K: Kind>(&self, about: &K, reason: &'static str, message: impl Into<String>) {
         self.recorder.event(about, Severity::Normal, reason, message);
     }
 
-    /// Bad news about an object.
+    /// Records a `Warning` event.
     pub(crate) fn warning<K: Kind>(&self, about: &K, reason: &'static str, message: impl Into<String>) {
         self.recorder.event(about, Severity::Warning, reason, message);
     }
 
-    /// The objects that `owner` controls, after taking in orphans that its selector selects and letting go of what it no
-    /// longer selects.
+    /// The objects that `owner` controls, after adopting orphans that match its selector and releasing objects that no
+    /// longer match.
     pub(crate) async fn claim<O: Kind, K: Kind>(
         &self,
         owner: &O,
@@ -158,21 +158,21 @@ impl Controller {
     ) -> Result<Vec<Arc<K>>> {
         let meta = owner.metadata();
         let mine = cache.controlled_by(meta.uid.as_deref().unwrap_or_default());
-        let mut kept = Vec::with_capacity(mine.len());
+        let mut claimed = Vec::with_capacity(mine.len());
         for object in mine {
             if selects(selector, object.metadata().labels.as_ref()) {
-                kept.push(object);
+                claimed.push(object);
             } else if meta.deletion_timestamp.is_none() {
                 self.release(owner, &object).await?;
             }
         }
         if meta.deletion_timestamp.is_none() {
-            kept.extend(self.adopt(owner, selector, cache).await?);
+            claimed.extend(self.adopt(owner, selector, cache).await?);
         }
-        Ok(kept)
+        Ok(claimed)
     }
 
-    /// Takes in orphans that the selector of `owner` selects.
+    /// Adopts orphans that match the selector of `owner`.
     pub(crate) async fn adopt<O: Kind, K: Kind>(
         &self,
         owner: &O,
@@ -196,17 +196,17 @@ impl Controller {
         Ok(taken)
     }
 
-    /// Lets go of an object that `owner` controls.
+    /// Releases an object that `owner` controls.
     pub(crate) async fn release<O: Kind, K: Kind>(&self, owner: &O, object: &Arc<K>) -> Result<()> {
         let mut released = K::clone(object);
         let uid = owner.metadata().uid.as_deref();
         let owners = released.metadata_mut().owner_references.get_or_insert_default();
         owners.retain(|reference| Some(reference.uid.as_str()) != uid);
-        ignore_absent(self.writer.update(object, &released).await.map(drop))
+        ignore_not_found(self.writer.update(object, &released).await.map(drop))
     }
 
-    /// Creates pods in batches that double while all goes well, so that a server that refuses them all is asked once.
-    /// Answers how many there are now, and why there are no more.
+    /// Creates pods in batches that double while creates succeed (slow start), so that a server that rejects them all
+    /// gets one request. Returns how many were created, and the error that stopped the rest.
     pub(crate) async fn create_pods<O: Kind>(&self, owner: &O, pods: Vec<Pod>) -> (usize, Option<Status>) {
         let (mut left, mut batch, mut created) = (pods.as_slice(), 1, 0);
         while !left.is_empty() {
@@ -221,11 +221,11 @@ impl Controller {
                     }
                     Err(error) => failure = Some(error),
                 }
-                // Whoever places and runs pods must get on as fast as pods come.
+                // Scheduler and kubelets must keep up with the creates.
                 tokio::task::yield_now().await;
             }
             if let Some(error) = failure {
-                if !namespace_is_ending(&error) {
+                if !namespace_is_terminating(&error) {
                     self.warning(owner, "FailedCreate", format!("Error creating: {error}"));
                 }
                 return (created, Some(error));
@@ -252,8 +252,8 @@ impl Controller {
     }
 }
 
-/// How long to wait for more changes to what an owner of so many owns. Few are counted in no time, thousands seldom.
-pub(crate) fn patience(owned: usize) -> Duration {
+/// Debounce delay of an owner by the number of its objects: none for few, longer for thousands.
+pub(crate) fn debounce_delay(owned: usize) -> Duration {
     let each = match owned {
         ..100 => Duration::ZERO,
         100..2000 => Duration::from_micros(200),
@@ -262,16 +262,16 @@ pub(crate) fn patience(owned: usize) -> Duration {
     each.saturating_mul(u32::try_from(owned).unwrap_or(u32::MAX))
 }
 
-/// Success when the object is gone.
-pub(crate) fn ignore_absent(result: Result<()>) -> Result<()> {
+/// Treats `NotFound` as success.
+pub(crate) fn ignore_not_found(result: Result<()>) -> Result<()> {
     match result {
         Err(error) if is_not_found(&error) => Ok(()),
         other => other,
     }
 }
 
-/// Whether a create failed only because the namespace goes away, which ends the work by itself.
-pub(crate) fn namespace_is_ending(error: &Status) -> bool {
+/// Whether a create failed only because the namespace is terminating, which ends the work anyway.
+pub(crate) fn namespace_is_terminating(error: &Status) -> bool {
     error.code == 403 && error.message.contains("because it is being terminated")
 }
 
@@ -284,16 +284,16 @@ pub(crate) fn owner_key<O: Kind>(meta: &ObjectMeta) -> Option<Arc<str>> {
     (group == O::GROUP).then(|| key_of(&meta))
 }
 
-/// How a fraction of a pod is counted.
+/// Rounding of a fractional pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Round {
-    /// As a whole one.
+    /// Up to the next integer.
     Up,
-    /// As none.
+    /// Down.
     Down,
 }
 
-/// The number that a count or a percentage of `total` means.
+/// Resolves an int-or-percent of `total`.
 pub(crate) fn scaled(value: Option<&IntOrString>, total: i32, round: Round) -> i32 {
     match value {
         None => 0,
@@ -306,27 +306,27 @@ pub(crate) fn scaled(value: Option<&IntOrString>, total: i32, round: Round) -> i
     }
 }
 
-/// Nothing instead of zero, as Go leaves zeros out.
+/// `None` for zero, as Go's `omitempty` does.
 pub(crate) fn nonzero(count: i32) -> Option<i32> {
     (count != 0).then_some(count)
 }
 
-/// The name of an object that is there, and so has one.
+/// Name of a stored object, which always has one.
 pub(crate) fn name_of<K: Kind>(object: &K) -> &str {
     object.metadata().name.as_deref().unwrap_or_default()
 }
 
-/// The namespace of an object, empty outside of namespaces.
+/// Namespace of an object; empty if cluster-scoped.
 pub(crate) fn namespace_of<K: Kind>(object: &K) -> &str {
     object.metadata().namespace.as_deref().unwrap_or_default()
 }
 
-/// The UID of an object that is there, and so has one.
+/// UID of a stored object, which always has one.
 pub(crate) fn uid_of<K: Kind>(object: &K) -> &str {
     object.metadata().uid.as_deref().unwrap_or_default()
 }
 
-/// When an object was created, in seconds.
+/// Creation time in seconds.
 pub(crate) fn created_at<K: Kind>(object: &K) -> i64 {
     object.metadata().creation_timestamp.as_ref().map_or(0, |time| time.0.as_second())
 }
@@ -336,12 +336,12 @@ pub(crate) fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str>
     meta.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
-/// A number in an annotation.
-pub(crate) fn number_in<T: std::str::FromStr>(meta: &ObjectMeta, key: &str) -> Option<T> {
+/// The parsed number of an annotation.
+pub(crate) fn parse_annotation<T: std::str::FromStr>(meta: &ObjectMeta, key: &str) -> Option<T> {
     annotation(meta, key)?.parse().ok()
 }
 
-/// Puts a key and a value into labels or annotations. Answers whether that changed anything.
+/// Sets a label or an annotation. Returns whether the value changed.
 pub(crate) fn set_in(map: &mut Option<BTreeMap<String, String>>, key: &str, value: impl Into<String>) -> bool {
     let value = value.into();
     let map = map.get_or_insert_default();

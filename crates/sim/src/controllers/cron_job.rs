@@ -1,4 +1,4 @@
-//! Cron jobs: a job at every time of a schedule.
+//! CronJob controller: creates a Job at every scheduled time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +10,17 @@ use jiff::tz::TimeZone;
 use k8s_openapi::api::batch::v1::{CronJob, CronJobStatus, Job};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
-use super::common::{Controller, Outcome, Reconciled, ignore_absent, name_of, namespace_is_ending, set_in, uid_of};
+use super::common::{
+    Controller, Outcome, Reconciled, ignore_not_found, name_of, namespace_is_terminating, set_in, uid_of,
+};
 use super::cron_schedule::Schedule;
 use super::pods::controller_ref;
 use crate::context::Context;
 use crate::events::reference;
 use crate::writer::{is_already_exists, is_not_found};
 
-/// More missed times than this are a clock gone wrong.
-const MANY_MISSED: usize = 100;
+/// More missed start times than this indicate clock skew.
+const MAX_MISSED_SCHEDULES: usize = 100;
 const SCHEDULED_AT: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 
 pub(crate) fn start(context: &Context) {
@@ -32,11 +34,11 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
     let Some(cron) = this.context.caches.cron_jobs.get(key) else { return Ok(Outcome::Done) };
     let jobs = this.context.caches.jobs.controlled_by(uid_of(&*cron));
     let mut step = Step { this, status: cron.status.clone().unwrap_or_default(), cron, jobs };
-    step.note_jobs();
+    step.sync_active();
     let wait = if step.cron.metadata.deletion_timestamp.is_some() { Ok(None) } else { step.run().await };
     step.write_status().await?;
     step.clean_up().await?;
-    wait.map(Outcome::after)
+    wait.map(Outcome::requeue_after)
 }
 
 /// One reconcile of a cron job.
@@ -44,13 +46,13 @@ struct Step<'a> {
     this: &'a Controller,
     cron: Arc<CronJob>,
     jobs: Vec<Arc<Job>>,
-    /// The status to be.
+    /// The new status.
     status: CronJobStatus,
 }
 
 impl Step<'_> {
-    /// Notes which jobs ended or are gone.
-    fn note_jobs(&mut self) {
+    /// Removes finished and deleted jobs from `status.active`.
+    fn sync_active(&mut self) {
         for job in self.jobs.clone() {
             let active = self.status.active.iter().flatten().any(|one| one.uid == job.metadata.uid);
             match (end(&job), active) {
@@ -72,11 +74,11 @@ impl Step<'_> {
                 self.status.last_successful_time = Some(time);
             }
         }
-        for lost in self.status.active.clone().unwrap_or_default() {
-            if self.jobs.iter().all(|job| job.metadata.uid != lost.uid) {
-                let message = format!("Active job went missing: {}", lost.name.unwrap_or_default());
+        for missing in self.status.active.clone().unwrap_or_default() {
+            if self.jobs.iter().all(|job| job.metadata.uid != missing.uid) {
+                let message = format!("Active job went missing: {}", missing.name.unwrap_or_default());
                 self.this.normal(&*self.cron, "MissingJob", message);
-                self.forget(lost.uid.as_deref().unwrap_or_default());
+                self.forget(missing.uid.as_deref().unwrap_or_default());
             }
         }
     }
@@ -90,7 +92,7 @@ impl Step<'_> {
         }
     }
 
-    /// Starts a job if it is time. Answers when it is next.
+    /// Creates a job if one is due. Returns the delay until the next one.
     async fn run(&mut self) -> Result<Option<Duration>> {
         let Some((schedule, zone)) = self.schedule() else { return Ok(None) };
         if self.cron.spec.suspend == Some(true) {
@@ -129,7 +131,7 @@ impl Step<'_> {
         }
     }
 
-    /// The last time that should have had a job by now.
+    /// The latest scheduled time that is due by now.
     fn due(&self, schedule: &Schedule, zone: &TimeZone, now: Timestamp) -> Option<Timestamp> {
         let since = self.status.last_schedule_time.as_ref().or(self.cron.metadata.creation_timestamp.as_ref())?.0;
         let since = match self.cron.spec.starting_deadline_seconds {
@@ -141,7 +143,7 @@ impl Step<'_> {
         while at <= now {
             due = Some(at);
             count += 1;
-            if count > MANY_MISSED {
+            if count > MAX_MISSED_SCHEDULES {
                 let message = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check \
                                clock skew";
                 self.this.warning(&*self.cron, "TooManyMissedTimes", message);
@@ -181,7 +183,7 @@ impl Step<'_> {
         }
         let job = match self.this.writer.create(&self.job_at(due, zone)).await {
             Ok(job) => job,
-            Err(error) if is_already_exists(&error) || namespace_is_ending(&error) => return Ok(()),
+            Err(error) if is_already_exists(&error) || namespace_is_terminating(&error) => return Ok(()),
             Err(error) => {
                 self.this.warning(&*self.cron, "FailedCreate", format!("Error creating job: {error}"));
                 return Err(error);
@@ -197,13 +199,13 @@ impl Step<'_> {
         let template = &self.cron.spec.job_template;
         let meta = template.metadata.clone().unwrap_or_default();
         let mut annotations = meta.annotations;
-        let shown = due.to_zoned(zone.clone());
-        let shown = if *zone == TimeZone::UTC {
+        let scheduled_time = due.to_zoned(zone.clone());
+        let scheduled_time = if *zone == TimeZone::UTC {
             due.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
         } else {
-            shown.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
+            scheduled_time.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
         };
-        set_in(&mut annotations, SCHEDULED_AT, shown);
+        set_in(&mut annotations, SCHEDULED_AT, scheduled_time);
         Job {
             metadata: ObjectMeta {
                 name: Some(format!("{}-{}", name_of(&*self.cron), due.as_second() / 60)),
@@ -225,10 +227,10 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// Deletes the oldest of the jobs that ended, beyond those that are kept to look at.
+    /// Deletes the oldest finished jobs beyond the history limits.
     async fn clean_up(&self) -> Result<()> {
         let spec = &self.cron.spec;
-        for (how, keep) in [
+        for (how, limit) in [
             ("Complete", spec.successful_jobs_history_limit.unwrap_or(3)),
             ("Failed", spec.failed_jobs_history_limit.unwrap_or(1)),
         ] {
@@ -238,7 +240,7 @@ impl Step<'_> {
             ended.sort_by_key(|job| {
                 (job.status.as_ref().and_then(|status| status.start_time.clone()), name_of(&***job).to_owned())
             });
-            let surplus = ended.len().saturating_sub(usize::try_from(keep).unwrap_or(0));
+            let surplus = ended.len().saturating_sub(usize::try_from(limit).unwrap_or(0));
             for job in &ended[..surplus] {
                 self.delete(job).await?;
             }
@@ -256,13 +258,13 @@ impl Step<'_> {
             Err(error) if is_not_found(&error) => Ok(()),
             Err(error) => {
                 self.this.warning(&*self.cron, "FailedDelete", format!("Deleted job: {error}"));
-                ignore_absent(Err(error))
+                ignore_not_found(Err(error))
             }
         }
     }
 }
 
-/// The last time of a schedule before `now`, found from ever farther back.
+/// The last scheduled time before `now`, searched from ever earlier starts.
 fn last_before(schedule: &Schedule, zone: &TimeZone, now: Timestamp) -> Option<Timestamp> {
     for hours in [1, 24, 24 * 32, 24 * 366, 24 * 366 * 9] {
         let from = now.checked_sub(jiff::SignedDuration::from_hours(hours)).ok()?;
@@ -277,7 +279,7 @@ fn last_before(schedule: &Schedule, zone: &TimeZone, now: Timestamp) -> Option<T
     None
 }
 
-/// How and when a job ended.
+/// Condition type and time of a finished job.
 fn end(job: &Job) -> Option<(&'static str, Option<Time>)> {
     let status = job.status.as_ref()?;
     let has = |kind: &str| status.conditions.iter().flatten().any(|one| one.type_ == kind && one.status == "True");

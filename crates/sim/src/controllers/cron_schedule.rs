@@ -1,4 +1,4 @@
-//! Cron schedules: when is next.
+//! Cron schedules: parsing and the next activation time.
 
 use std::str::FromStr;
 
@@ -6,13 +6,13 @@ use jiff::civil::{DateTime, Weekday};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 
-/// How far ahead a time is looked for: a 29th of February is never farther away.
-const YEARS: i16 = 9;
+/// Search horizon in years: the next 29th of February is never farther away.
+const SEARCH_HORIZON_YEARS: i16 = 9;
 
 const MONTHS: &[&str] = &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const DAYS: &[&str] = &["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
-/// The five fields of a cron line, each as a set of bits.
+/// The five fields of a cron expression, each a bit set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Schedule {
     minutes: u64,
@@ -20,23 +20,23 @@ pub(crate) struct Schedule {
     days: u64,
     months: u64,
     weekdays: u64,
-    /// Whether days of month and of week must both match: one of them is a star.
+    /// Whether day of month and day of week must both match: one of them is `*`.
     both_days: bool,
 }
 
-/// Why a text is no schedule.
+/// Why a cron expression is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ScheduleError {
     /// Not five fields.
     #[error("expected exactly 5 fields, found {0}: [{1}]")]
     Fields(usize, String),
-    /// An unknown word after `@`.
+    /// Unknown descriptor after `@`.
     #[error("unrecognized descriptor: {0}")]
     Descriptor(String),
-    /// A field that is no range.
+    /// A field that is not a range.
     #[error("failed to parse int from {0}")]
     Number(String),
-    /// A number that the field cannot have.
+    /// A number outside the range of its field.
     #[error("{0} is out of range: {1}")]
     Range(u32, String),
 }
@@ -108,11 +108,11 @@ fn bits(field: &str, min: u32, max: u32, names: &[&str], first: u32) -> Result<u
 }
 
 impl Schedule {
-    /// The first time after `after`. Times that a change of the clock skips do not count.
+    /// The first activation time after `after`. Times that a DST change skips do not count.
     pub(crate) fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let start = zone.to_datetime(after);
         let mut at = start.with().second(0).subsec_nanosecond(0).build().ok()?.checked_add(1.minute()).ok()?;
-        let end = start.year().checked_add(YEARS)?;
+        let end = start.year().checked_add(SEARCH_HORIZON_YEARS)?;
         while at.year() <= end {
             match self.step(at)? {
                 Some(later) => at = later,
@@ -129,7 +129,7 @@ impl Schedule {
         None
     }
 
-    /// Nothing if a time matches, otherwise the next one to look at.
+    /// `None` if a time matches, otherwise the next candidate.
     fn step(&self, at: DateTime) -> Option<Option<DateTime>> {
         let has = |bits: u64, value: i8| bits >> value & 1 == 1;
         let midnight = at.date().to_datetime(jiff::civil::Time::midnight());
@@ -175,7 +175,7 @@ mod tests {
             ("30 4 1,15 * *", "2026-01-02T00:00:00Z", "2026-01-15T04:30:00Z"),
             ("0 0 * * mon-fri", "2026-01-02T12:00:00Z", "2026-01-05T00:00:00Z"),
             ("0 0 * * 7", "2026-01-01T00:00:00Z", "2026-01-04T00:00:00Z"),
-            // A day of the month or a day of the week, when both are given.
+            // With both given, either day of month or day of week matches.
             ("0 0 13 * fri", "2026-01-03T00:00:00Z", "2026-01-09T00:00:00Z"),
             ("@hourly", "2026-01-01T00:30:00Z", "2026-01-01T01:00:00Z"),
             ("@yearly", "2026-01-01T00:30:00Z", "2027-01-01T00:00:00Z"),

@@ -1,4 +1,4 @@
-//! Disruption budgets: how many of the pods that a budget covers may go.
+//! PodDisruptionBudget controller: computes how many of the selected pods may be evicted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::informer::{controller_of, key_of};
 use crate::writer::is_not_found;
 use capstan_semantics::label_selector::selects;
 
-/// A pod whose eviction was allowed and that is still there after this time was not evicted after all.
-const FORGET: i64 = 120;
+/// A pod that still exists this many seconds after its eviction was allowed was not evicted.
+const DELETION_TIMEOUT_SECONDS: i64 = 120;
 
 pub(crate) fn start(context: &Context) {
     let controller = Controller::new(context, "disruption-controller", "controllermanager");
@@ -48,10 +48,10 @@ pub(crate) fn start(context: &Context) {
     controller.run(2, |this, key| async move { reconcile(&this, &key).await });
 }
 
-/// How many pods a budget expects follows from the size of what owns them.
+/// Scaling an owner changes the number of pods that a budget expects.
 fn watch_owners(controller: &Controller) {
     let caches = &controller.context.caches;
-    let again = || {
+    let enqueuer = || {
         let (queue, budgets) = (controller.queue.clone(), caches.disruption_budgets.clone());
         move |namespace: &str| {
             for budget in budgets.in_namespace(namespace) {
@@ -59,22 +59,22 @@ fn watch_owners(controller: &Controller) {
             }
         }
     };
-    let look = again();
+    let enqueue = enqueuer();
     caches.deployments.subscribe(move |change| {
         if change.old.map(|one| one.spec.replicas) != change.new.map(|one| one.spec.replicas) {
-            look(namespace_of(&**change.last()));
+            enqueue(namespace_of(&**change.last()));
         }
     });
-    let look = again();
+    let enqueue = enqueuer();
     caches.replica_sets.subscribe(move |change| {
         if change.old.map(|one| one.spec.replicas) != change.new.map(|one| one.spec.replicas) {
-            look(namespace_of(&**change.last()));
+            enqueue(namespace_of(&**change.last()));
         }
     });
-    let look = again();
+    let enqueue = enqueuer();
     caches.stateful_sets.subscribe(move |change| {
         if change.old.map(|one| one.spec.replicas) != change.new.map(|one| one.spec.replicas) {
-            look(namespace_of(&**change.last()));
+            enqueue(namespace_of(&**change.last()));
         }
     });
 }
@@ -93,11 +93,11 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
     let now = this.now();
     let (expected, desired) = match expectation(this, &spec, &pods).await {
         Ok(counts) => counts,
-        Err(Miss::Unmanaged(message)) => {
+        Err(ScaleError::Unmanaged(message)) => {
             this.warning(&*budget, "CalculateExpectedPodCountFailed", message.clone());
             return fail(this, &budget, message, now).await;
         }
-        Err(Miss::Server(error)) => return Err(error),
+        Err(ScaleError::Server(error)) => return Err(error),
     };
     let (disrupted, wait) = still_disrupted(&budget, &pods, &now);
     let healthy = pods
@@ -117,17 +117,21 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
     let (state, reason) = if allowed > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
     set(&mut status, state, reason, String::new(), budget.metadata.generation, now);
     write(this, &budget, status).await?;
-    Ok(Outcome::after(wait))
+    Ok(Outcome::requeue_after(wait))
 }
 
-enum Miss {
-    /// The size of the workload cannot be known.
+enum ScaleError {
+    /// The scale of the workload cannot be determined.
     Unmanaged(String),
     Server(capstan_apiserver::error::Status),
 }
 
-/// How many pods there should be, and how many of them must be healthy.
-async fn expectation(this: &Controller, spec: &PodDisruptionBudgetSpec, pods: &[Arc<Pod>]) -> Result<(i32, i32), Miss> {
+/// Expected pod count, and the minimum of healthy pods.
+async fn expectation(
+    this: &Controller,
+    spec: &PodDisruptionBudgetSpec,
+    pods: &[Arc<Pod>],
+) -> Result<(i32, i32), ScaleError> {
     let count = i32::try_from(pods.len()).unwrap_or(i32::MAX);
     match (&spec.max_unavailable, &spec.min_available) {
         (Some(most), _) => {
@@ -143,13 +147,13 @@ async fn expectation(this: &Controller, spec: &PodDisruptionBudgetSpec, pods: &[
     }
 }
 
-/// The size of everything that owns the pods.
-async fn expected_scale(this: &Controller, pods: &[Arc<Pod>]) -> Result<i32, Miss> {
+/// Total scale of the controllers that own the pods.
+async fn expected_scale(this: &Controller, pods: &[Arc<Pod>]) -> Result<i32, ScaleError> {
     let mut scales: BTreeMap<String, i32> = BTreeMap::new();
     for pod in pods {
         let Some(owner) = controller_of(&pod.metadata) else {
             let message = format!("found no controller ref for pod \"{}\"", name_of(&**pod));
-            return Err(Miss::Unmanaged(message));
+            return Err(ScaleError::Unmanaged(message));
         };
         if scales.contains_key(&owner.uid) {
             continue;
@@ -161,8 +165,8 @@ async fn expected_scale(this: &Controller, pods: &[Arc<Pod>]) -> Result<i32, Mis
     Ok(scales.values().sum())
 }
 
-/// The UID and size of what owns a pod, or of what owns that.
-async fn scale_of(this: &Controller, namespace: &str, owner: &OwnerReference) -> Result<(String, i32), Miss> {
+/// UID and scale of the controller of a pod, or of that controller's own controller.
+async fn scale_of(this: &Controller, namespace: &str, owner: &OwnerReference) -> Result<(String, i32), ScaleError> {
     let caches = &this.context.caches;
     if owner.kind == "ReplicaSet"
         && let Some(set) = caches.replica_sets.find(namespace, &owner.name)
@@ -184,7 +188,7 @@ async fn scale_of(this: &Controller, namespace: &str, owner: &OwnerReference) ->
     let resource = this.context.server.registry().by_kind(group, version, &owner.kind);
     let Some(resource) = resource.filter(|resource| resource.has("scale")) else {
         let message = format!("{}.{group} does not implement the scale subresource", owner.kind.to_lowercase());
-        return Err(Miss::Unmanaged(message));
+        return Err(ScaleError::Unmanaged(message));
     };
     let target = Target::one(resource, Some(namespace), &owner.name).sub("scale");
     match this.context.server.get(this.writer.caller(), &target, &GetOptions::default()).await {
@@ -193,11 +197,11 @@ async fn scale_of(this: &Controller, namespace: &str, owner: &OwnerReference) ->
             Ok((owner.uid.clone(), i32::try_from(replicas).unwrap_or(i32::MAX)))
         }
         Err(error) if is_not_found(&error) => Ok((owner.uid.clone(), 0)),
-        Err(error) => Err(Miss::Server(error)),
+        Err(error) => Err(ScaleError::Server(error)),
     }
 }
 
-/// Pods whose eviction was allowed and that are still there, and when to look at them again.
+/// Pods that still exist after their eviction was allowed, and when to check them again.
 fn still_disrupted(
     budget: &PodDisruptionBudget,
     pods: &[Arc<Pod>],
@@ -207,7 +211,7 @@ fn still_disrupted(
     let mut wait = None::<Duration>;
     disrupted.retain(|name, since| {
         let waits = pods.iter().any(|pod| name_of(&**pod) == name && !pods::is_deleting(pod));
-        let left = since.0.as_second() + FORGET - now.0.as_second();
+        let left = since.0.as_second() + DELETION_TIMEOUT_SECONDS - now.0.as_second();
         if waits && left > 0 {
             let left = Duration::from_secs(u64::try_from(left).unwrap_or(0));
             wait = Some(wait.map_or(left, |wait| wait.min(left)));

@@ -1,6 +1,6 @@
-//! Events go an hour after they were last written.
+//! TTL of events: they expire an hour after their last write.
 //!
-//! They are not read: that one was written is all there is to know.
+//! Event bodies are not read; watching their keys is enough.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -17,16 +17,16 @@ pub(crate) fn start(context: &Context, ttl: Duration) {
     context.spawn(run(context.server.clone(), ttl));
 }
 
-/// Events in the order in which they were last written.
+/// Events in the order of their last write.
 #[derive(Default)]
-struct Ages {
-    /// By key, the revision of the last write.
+struct WriteOrder {
+    /// Resource version of the last write, by key.
     written: HashMap<Arc<str>, u64>,
-    /// When, which and at what revision. An entry whose event was written again is void.
+    /// Time, key and resource version. An entry is stale if its event was written again.
     order: VecDeque<(Instant, Arc<str>, u64)>,
 }
 
-impl Ages {
+impl WriteOrder {
     fn write(&mut self, key: &Arc<str>, revision: u64) {
         self.written.insert(key.clone(), revision);
         self.order.push_back((Instant::now(), key.clone(), revision));
@@ -36,15 +36,15 @@ impl Ages {
         self.written.remove(key);
     }
 
-    fn drop_void(&mut self) {
+    fn drop_stale(&mut self) {
         while self.order.front().is_some_and(|(_, key, revision)| self.written.get(key) != Some(revision)) {
             self.order.pop_front();
         }
     }
 
-    /// The event that is due first, and when it was written.
+    /// The event that expires first, and when it was written.
     fn oldest(&mut self) -> Option<(Instant, Arc<str>)> {
-        self.drop_void();
+        self.drop_stale();
         self.order.front().map(|(at, key, _)| (*at, key.clone()))
     }
 }
@@ -54,7 +54,7 @@ async fn run(server: Server, ttl: Duration) {
     let Some(resource) = server.registry().lookup("", "v1", "events") else { return };
     let target = Target::all(resource.clone(), None);
     let options = ListOptions { resource_version: "0".to_owned(), ..ListOptions::default() };
-    let mut ages = Ages::default();
+    let mut ages = WriteOrder::default();
     loop {
         let Ok(mut events) = server.watch(&caller, &target, &options).await else {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -79,7 +79,7 @@ async fn run(server: Server, ttl: Duration) {
                         ages.forget(&key);
                         let (namespace, name) = split_key(&key);
                         let one = Target::one(resource.clone(), Some(namespace), name);
-                        // It may be gone already, with its namespace.
+                        // It may have been deleted already, with its namespace.
                         let _ = server.delete(&caller, &one, &DeleteOptions::default()).await;
                     }
                 }

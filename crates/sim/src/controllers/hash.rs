@@ -1,11 +1,11 @@
-//! Short hashes that name revisions of a template.
+//! Short hashes that identify template revisions.
 
 use serde::Serialize;
 
-/// Letters and digits of generated names: no vowels, so that no words appear.
+/// Alphabet of generated names: no vowels, so that no words appear.
 const SAFE: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// A short hash of a value, made different by the number of collisions so far.
+/// A short hash of a value, salted with the collision count.
 pub(crate) fn short<T: Serialize>(value: &T, collisions: Option<i32>) -> String {
     let mut text = serde_json::to_vec(value).expect("typed values encode");
     if let Some(collisions) = collisions {

@@ -1,7 +1,7 @@
-//! Controllers: each file is one, and in it `reconcile` brings one object closer to what its spec says.
+//! Controllers of the control plane: one module each; its `reconcile` brings one object closer to its spec.
 //!
-//! A reconcile looks at the caches only, decides, and writes what differs. It may run at any time and any number of
-//! times; when all is well it writes nothing.
+//! A reconcile reads caches only, decides, and writes the difference. It is idempotent: in the desired state it writes
+//! nothing.
 
 mod backoff;
 mod common;
@@ -32,29 +32,29 @@ use std::time::Duration;
 use crate::context::Context;
 
 pub use hpa::Metrics;
-pub use node_lifecycle::Grace;
+pub use node_lifecycle::NodeGracePeriods;
 pub use volume::Provisioning;
 
-/// Which controllers run, and how.
+/// Selection and configuration of controllers.
 #[derive(Clone)]
 pub struct Settings {
-    /// The certificate authority, PEM, that every namespace gets; none if there is no TLS.
+    /// CA certificate, PEM, that is published in every namespace; `None` without TLS.
     pub root_ca: Option<Arc<str>>,
-    /// When a node that is not heard of is unreachable; nothing if never.
-    pub node_grace: Option<Grace>,
-    /// Who makes volumes for claims.
+    /// When a node without heartbeats becomes unreachable; `None` for never.
+    pub node_grace: Option<NodeGracePeriods>,
+    /// Provisioner of volumes for claims.
     pub provisioning: Provisioning,
-    /// Whether controllers and nodes report events: thousands of nodes have more to report than anybody reads.
+    /// Whether controllers and nodes record events: thousands of nodes produce more than anyone reads.
     pub events: bool,
-    /// Whether services get endpoints: those of thousands of pods are written again whenever one of them changes.
+    /// Whether Services get endpoints: with thousands of pods they are rewritten on every change.
     pub endpoints: bool,
-    /// Whether pods of a daemon set after the first are copies of that: thousands of them would be admitted to the same
-    /// effect. Policies and webhooks do not see copies, nor that a set deletes its pods; nor does the
-    /// scheduler see copies that ask for nothing.
+    /// Whether DaemonSet pods after the first are copies of it, which skips admission for thousands of identical pods.
+    /// Policies and webhooks do not see copies, nor their deletion by the controller; the scheduler does not see copies
+    /// without resource requests.
     pub copies: bool,
-    /// How long events are kept.
+    /// Event TTL.
     pub event_ttl: Duration,
-    /// What autoscalers look at.
+    /// Source of metrics for autoscalers.
     pub metrics: Option<Arc<dyn Metrics>>,
 }
 
@@ -62,7 +62,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             root_ca: None,
-            node_grace: Some(Grace::default()),
+            node_grace: Some(NodeGracePeriods::default()),
             provisioning: Provisioning::All,
             events: true,
             endpoints: true,

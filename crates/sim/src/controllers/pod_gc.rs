@@ -1,4 +1,4 @@
-//! Collects pods that nobody else will: on nodes that are gone, and those that ended long ago.
+//! Pod garbage collection: pods of deleted nodes, and the oldest terminated pods.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,19 +7,19 @@ use capstan_apiserver::error::Result;
 use capstan_apiserver::ops::DeleteOptions;
 use k8s_openapi::api::core::v1::PodCondition;
 
-use super::common::{Controller, Outcome, Reconciled, created_at, ignore_absent};
+use super::common::{Controller, Outcome, Reconciled, created_at, ignore_not_found};
 use super::pods;
 use crate::Pod;
 use crate::context::Context;
 use crate::informer::key_of;
 
-/// A node may come back: its pods wait so long.
+/// Delay before pods of a deleted node are collected, as the node may be registered again.
 const QUARANTINE: Duration = Duration::from_secs(40);
-/// Most pods that ended and are still there.
-const ENDED: usize = 12_500;
-/// The key under which ended pods are counted: no pod has it.
-const COUNT: &str = "";
-/// How long to wait before ended pods are counted, as they come in crowds.
+/// Maximum number of terminated pods that are retained.
+const MAX_TERMINATED_PODS: usize = 12_500;
+/// Queue key of the count of terminated pods: no pod has it.
+const TERMINATED_COUNT_KEY: &str = "";
+/// Debounce before terminated pods are counted.
 const COUNT_DELAY: Duration = Duration::from_secs(20);
 
 pub(crate) fn start(context: &Context) {
@@ -29,12 +29,12 @@ pub(crate) fn start(context: &Context) {
     caches.pods.subscribe(move |change| {
         let Some(pod) = change.new else { return };
         let (node, before) = (pods::node_name(pod), change.old.map(|pod| pods::node_name(pod)));
-        let lost = !node.is_empty() && before != Some(node) && nodes.get(node).is_none();
-        if lost || (node.is_empty() && pods::is_deleting(pod)) {
-            queue.add_after(change.key.clone(), if lost { QUARANTINE } else { Duration::ZERO });
+        let node_is_deleted = !node.is_empty() && before != Some(node) && nodes.get(node).is_none();
+        if node_is_deleted || (node.is_empty() && pods::is_deleting(pod)) {
+            queue.add_after(change.key.clone(), if node_is_deleted { QUARANTINE } else { Duration::ZERO });
         }
         if pods::is_terminal(pod) && change.old.is_none_or(|old| !pods::is_terminal(old)) {
-            queue.add_after(COUNT.into(), COUNT_DELAY);
+            queue.add_after(TERMINATED_COUNT_KEY.into(), COUNT_DELAY);
         }
     });
     let (queue, all) = (controller.queue.clone(), caches.pods.clone());
@@ -49,8 +49,8 @@ pub(crate) fn start(context: &Context) {
 }
 
 async fn reconcile(this: &Controller, key: &str) -> Reconciled {
-    if key == COUNT {
-        return thin_out(this).await;
+    if key == TERMINATED_COUNT_KEY {
+        return delete_oldest_terminated(this).await;
     }
     let Some(pod) = this.context.caches.pods.get(key) else { return Ok(Outcome::Done) };
     let node = pods::node_name(&pod);
@@ -64,31 +64,31 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
     Ok(Outcome::Done)
 }
 
-async fn thin_out(this: &Controller) -> Reconciled {
+async fn delete_oldest_terminated(this: &Controller) -> Reconciled {
     let mut ended: Vec<Arc<Pod>> =
         this.context.caches.pods.list().into_iter().filter(|pod| pods::is_terminal(pod)).collect();
     ended.sort_by_key(|pod| created_at(&**pod));
-    let surplus = ended.len().saturating_sub(ENDED);
+    let surplus = ended.len().saturating_sub(MAX_TERMINATED_PODS);
     for pod in &ended[..surplus] {
         remove(this, pod, None).await?;
     }
     Ok(Outcome::Done)
 }
 
-/// Deletes a pod at once. If it did not end, it failed, and says why.
+/// Force-deletes a pod. One that has not terminated is marked `Failed` first, with a reason.
 async fn remove(this: &Controller, pod: &Arc<Pod>, why: Option<&str>) -> Result<()> {
     if let Some(why) = why.filter(|_| !pods::is_terminal(pod)) {
         let mut next = Pod::clone(pod);
         let status = next.status.get_or_insert_default();
         status.phase = Some("Failed".to_owned());
         set_disruption_target(status.conditions.get_or_insert_default(), "DeletionByPodGC", why, this);
-        ignore_absent(this.writer.update_status(pod, &next).await.map(drop))?;
+        ignore_not_found(this.writer.update_status(pod, &next).await.map(drop))?;
     }
     let options = DeleteOptions { grace: Some(0), ..DeleteOptions::default() };
-    ignore_absent(this.writer.delete(&**pod, options).await)
+    ignore_not_found(this.writer.delete(&**pod, options).await)
 }
 
-/// Says that a pod goes because of something outside of it.
+/// Sets the `DisruptionTarget` condition.
 pub(crate) fn set_disruption_target(
     conditions: &mut Vec<PodCondition>,
     reason: &str,

@@ -1,4 +1,4 @@
-//! Resource quotas: what is used of them. Admission counts what comes; what goes is counted here.
+//! ResourceQuota controller: recomputes usage. Admission counts creates; deletions are counted here.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::pods;
 use crate::context::Context;
 use crate::informer::{Cache, Kind, key_of};
 
-/// How often everything is counted again, for kinds that nobody watches.
+/// Resync interval, for kinds that are not watched.
 const RESYNC: Duration = Duration::from_secs(300);
 
 pub(crate) fn start(context: &Context) {
@@ -31,7 +31,7 @@ pub(crate) fn start(context: &Context) {
     controller.run(1, |this, key| async move { reconcile(&this, &key).await });
 }
 
-/// Counts again when an object goes, or changes in a way that matters.
+/// Recounts when an object is deleted or its usage changes.
 fn watch<K: Kind>(controller: &Controller, cache: &Cache<K>, matters: fn(&K, &K) -> bool) {
     let (queue, quotas) = (controller.queue.clone(), controller.context.caches.resource_quotas.clone());
     cache.subscribe(move |change| {
@@ -57,5 +57,5 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
     let status = ResourceQuotaStatus { hard: Some(hard), used: Some(used) };
     let next = ResourceQuota { status: Some(status), ..ResourceQuota::clone(&old) };
     this.writer.update_status(&old, &next).await?;
-    Ok(Outcome::After(RESYNC))
+    Ok(Outcome::RequeueAfter(RESYNC))
 }

@@ -1,4 +1,4 @@
-//! Replica sets: as many pods of one template as asked for.
+//! ReplicaSet controller: maintains the number of pods of a template.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -10,15 +10,17 @@ use futures::future::join_all;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::common::{Controller, Outcome, Reconciled, created_at, namespace_is_ending, nonzero, number_in, uid_of};
+use super::common::{
+    Controller, Outcome, Reconciled, created_at, namespace_is_terminating, nonzero, parse_annotation, uid_of,
+};
 use super::pods::{self, from_template};
 use crate::Pod;
 use crate::context::Context;
 use crate::informer::controller_of;
 use capstan_semantics::label_selector::{contains, selects};
 
-/// Most pods that one reconcile creates or deletes.
-const BURST: usize = 500;
+/// Maximum number of pods that one reconcile creates or deletes.
+const BURST_REPLICAS: usize = 500;
 
 pub(crate) fn start(context: &Context) {
     let controller = Controller::new(context, "replicaset-controller", "replicaset-controller");
@@ -28,7 +30,7 @@ pub(crate) fn start(context: &Context) {
     controller.run(4, |this, key| async move { reconcile(&this, &key).await });
 }
 
-/// A pod without a controller may belong to any replica set of its namespace.
+/// An orphan pod may match any ReplicaSet of its namespace.
 fn watch_orphans(controller: &Controller) {
     let (queue, sets) = (controller.queue.clone(), controller.context.caches.replica_sets.clone());
     controller.context.caches.pods.subscribe(move |change| {
@@ -59,37 +61,37 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
     next.status = Some(status);
     this.writer.update_status(&set, &next).await?;
     match managed {
-        Err((_, error)) if !namespace_is_ending(&error) => Err(error),
-        _ => Ok(Outcome::after(wait)),
+        Err((_, error)) if !namespace_is_terminating(&error) => Err(error),
+        _ => Ok(Outcome::requeue_after(wait)),
     }
 }
 
 type Failure = (&'static str, Status);
 
-/// Creates or deletes pods until there are as many as asked for.
+/// Creates or deletes pods to reach the desired count.
 async fn manage(this: &Controller, set: &Arc<ReplicaSet>, active: &[Arc<Pod>]) -> Result<(), Failure> {
     let wanted = usize::try_from(set.spec.replicas.unwrap_or(1)).unwrap_or(0);
     if active.len() < wanted {
         let Some(template) = &set.spec.template else { return Ok(()) };
-        let missing = (wanted - active.len()).min(BURST);
+        let missing = (wanted - active.len()).min(BURST_REPLICAS);
         let (created, failure) = this.create_pods(&**set, vec![from_template(template, &**set); missing]).await;
         if failure.is_none() && active.len() + created < wanted {
             this.queue.add(crate::informer::key_of(&set.metadata));
         }
         return failure.map_or(Ok(()), |error| Err(("FailedCreate", error)));
     }
-    let surplus = (active.len() - wanted).min(BURST);
-    let victims = to_delete(this, set, active, surplus);
+    let surplus = (active.len() - wanted).min(BURST_REPLICAS);
+    let victims = rank_for_deletion(this, set, active, surplus);
     let deletions = join_all(victims.iter().map(|pod| this.delete_pod(&**set, pod))).await;
     deletions.into_iter().collect::<Result<()>>().map_err(|error| ("FailedDelete", error))
 }
 
-/// The pods that are missed least: not yet running, crowded together, young.
-fn to_delete(this: &Controller, set: &ReplicaSet, active: &[Arc<Pod>], count: usize) -> Vec<Arc<Pod>> {
+/// Ranks pods for deletion: not yet running, colocated, young ones first.
+fn rank_for_deletion(this: &Controller, set: &ReplicaSet, active: &[Arc<Pod>], count: usize) -> Vec<Arc<Pod>> {
     if count == 0 || count == active.len() {
         return active[..count].to_vec();
     }
-    let crowd = crowds(this, set);
+    let crowd = pods_per_node(this, set);
     let now = this.now();
     let mut pods = active.to_vec();
     pods.sort_by_cached_key(|pod| {
@@ -98,7 +100,7 @@ fn to_delete(this: &Controller, set: &ReplicaSet, active: &[Arc<Pod>], count: us
             "Running" => 2,
             _ => 1,
         };
-        let cost: i32 = number_in(&pod.metadata, "controller.kubernetes.io/pod-deletion-cost").unwrap_or(0);
+        let cost: i32 = parse_annotation(&pod.metadata, "controller.kubernetes.io/pod-deletion-cost").unwrap_or(0);
         let neighbours = crowd.get(pods::node_name(pod)).copied().unwrap_or(0);
         (
             !pods::node_name(pod).is_empty(),
@@ -116,26 +118,26 @@ fn to_delete(this: &Controller, set: &ReplicaSet, active: &[Arc<Pod>], count: us
     pods
 }
 
-/// How long ago, on a logarithmic scale, so that pods of about one age are taken at random.
+/// Age on a logarithmic scale, so that pods of similar age are picked at random.
 fn age_class(time: Option<&Time>, now: &Time) -> i64 {
     let seconds = time.map_or(0, |time| now.0.as_second() - time.0.as_second()).max(0);
     if seconds == 0 { 0 } else { i64::from(seconds.ilog2()) + 1 }
 }
 
-/// How many pods of the same deployment run on each node.
-fn crowds(this: &Controller, set: &ReplicaSet) -> HashMap<String, usize> {
+/// Number of pods of the same Deployment per node.
+fn pods_per_node(this: &Controller, set: &ReplicaSet) -> HashMap<String, usize> {
     let caches = &this.context.caches;
     let related = match controller_of(&set.metadata) {
         Some(owner) => caches.replica_sets.controlled_by(&owner.uid),
         None => vec![Arc::new(set.clone())],
     };
-    let mut crowds = HashMap::new();
+    let mut pods_per_node = HashMap::new();
     for set in related {
         for pod in caches.pods.controlled_by(uid_of(&*set)).iter().filter(|pod| pods::is_active(pod)) {
-            *crowds.entry(pods::node_name(pod).to_owned()).or_default() += 1;
+            *pods_per_node.entry(pods::node_name(pod).to_owned()).or_default() += 1;
         }
     }
-    crowds
+    pods_per_node
 }
 
 fn status(
@@ -161,7 +163,7 @@ fn status(
     }
 }
 
-/// Whether pods can be made and deleted: a condition only while they cannot.
+/// The `ReplicaFailure` condition, present only while creates or deletes fail.
 fn conditions(
     old: Option<Vec<ReplicaSetCondition>>,
     failure: Option<&Failure>,
@@ -183,7 +185,7 @@ fn conditions(
     (!conditions.is_empty()).then_some(conditions)
 }
 
-/// When the next ready pod becomes available.
+/// Delay until the next ready pod becomes available.
 fn until_available(set: &ReplicaSet, status: &ReplicaSetStatus, active: &[Arc<Pod>], now: &Time) -> Option<Duration> {
     if status.ready_replicas == status.available_replicas {
         return None;

@@ -1,4 +1,4 @@
-//! Claims of devices: made from templates for pods that ask for them, and given back when the pods are over.
+//! ResourceClaim controller: creates claims from templates for pods, and deallocates them when the pods terminate.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::common::{
-    Controller, Outcome, Reconciled, annotation, ignore_absent, name_of, namespace_is_ending, namespace_of, set_in,
-    uid_of,
+    Controller, Outcome, Reconciled, annotation, ignore_not_found, name_of, namespace_is_terminating, namespace_of,
+    set_in, uid_of,
 };
 use super::pods::{self, controller_ref};
 use crate::Pod;
 use crate::context::Context;
 use crate::informer::{controller_of, key_of};
 
-/// On a claim: which of the pod's claims it is.
+/// Annotation of a claim: the name of the pod's claim that it implements.
 const POD_CLAIM_NAME: &str = "resource.kubernetes.io/pod-claim-name";
-/// Keeps a claim while devices are allocated to it.
+/// Retains a claim while devices are allocated to it.
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 const COMPONENT: &str = "resource-claim-controller";
 
@@ -58,7 +58,7 @@ fn start_claims(context: &Context) {
     let queue = controller.queue.clone();
     caches.pods.subscribe(move |change| {
         let pod = change.last();
-        if change.new.is_some_and(|pod| !is_over(pod)) || pods::spec(pod).resource_claims.is_none() {
+        if change.new.is_some_and(|pod| !is_done(pod)) || pods::spec(pod).resource_claims.is_none() {
             return;
         }
         for name in claim_names(pod) {
@@ -68,8 +68,8 @@ fn start_claims(context: &Context) {
     controller.run(2, |this, key| async move { reconcile_claim(&this, &key).await });
 }
 
-/// Whether a pod needs its devices no longer.
-fn is_over(pod: &Pod) -> bool {
+/// Whether a pod no longer needs its devices.
+fn is_done(pod: &Pod) -> bool {
     pods::is_terminal(pod) || (pods::is_deleting(pod) && pods::node_name(pod).is_empty())
 }
 
@@ -77,7 +77,7 @@ fn statuses(pod: &Pod) -> &[PodResourceClaimStatus] {
     pod.status.as_ref().and_then(|status| status.resource_claim_statuses.as_deref()).unwrap_or_default()
 }
 
-/// The names of the claims of a pod, as far as they are there.
+/// Names of the existing claims of a pod.
 fn claim_names(pod: &Pod) -> Vec<String> {
     let named = pods::spec(pod).resource_claims.iter().flatten().filter_map(|claim| claim.resource_claim_name.clone());
     named.chain(statuses(pod).iter().filter_map(|status| status.resource_claim_name.clone())).collect()
@@ -103,12 +103,12 @@ async fn reconcile_pod(this: &Controller, key: &str) -> Reconciled {
     if !found.is_empty() && found != statuses(&pod) {
         let mut next = Pod::clone(&pod);
         next.status.get_or_insert_default().resource_claim_statuses = Some(found);
-        ignore_absent(this.writer.update_status(&pod, &next).await.map(drop))?;
+        ignore_not_found(this.writer.update_status(&pod, &next).await.map(drop))?;
     }
     Ok(Outcome::Done)
 }
 
-/// The claim that was made for a pod, by the pod's status or by the claim's own word.
+/// The claim that was created for a pod, by the pod's status or the claim's annotation.
 fn existing(this: &Controller, pod: &Pod, wanted: &PodResourceClaim) -> Option<String> {
     let caches = &this.context.caches;
     let noted =
@@ -155,7 +155,7 @@ async fn create(
     };
     match this.writer.create(&claim).await {
         Ok(claim) => Ok(Some(name_of(&*claim).to_owned())),
-        Err(error) if namespace_is_ending(&error) => Ok(None),
+        Err(error) if namespace_is_terminating(&error) => Ok(None),
         Err(error) => {
             let message = format!("PodResourceClaim {}: {error}", wanted.name);
             this.warning(&**pod, "FailedResourceClaimCreation", message);
@@ -164,33 +164,33 @@ async fn create(
     }
 }
 
-/// Gives devices back that no pod uses, and deletes a claim whose pod is over.
+/// Deallocates claims that no pod uses, and deletes a claim whose pod has terminated.
 async fn reconcile_claim(this: &Controller, key: &str) -> Reconciled {
     let Some(claim) = this.context.caches.resource_claims.get(key) else { return Ok(Outcome::Done) };
     let namespace = namespace_of(&*claim);
     let mut status = claim.status.clone().unwrap_or_default();
     let reserved = status.reserved_for.clone().unwrap_or_default();
-    let kept: Vec<_> = reserved
+    let consumers: Vec<_> = reserved
         .iter()
         .filter(|consumer| {
             let other =
                 consumer.resource != "pods" || consumer.api_group.as_deref().is_some_and(|group| !group.is_empty());
             let pod = this.context.caches.pods.find(namespace, &consumer.name);
-            other || pod.is_some_and(|pod| uid_of(&*pod) == consumer.uid && !is_over(&pod))
+            other || pod.is_some_and(|pod| uid_of(&*pod) == consumer.uid && !is_done(&pod))
         })
         .cloned()
         .collect();
     let mut claim = claim;
-    if kept.len() < reserved.len() {
-        if kept.is_empty() {
+    if consumers.len() < reserved.len() {
+        if consumers.is_empty() {
             status.allocation = None;
             status.devices = None;
         }
-        status.reserved_for = (!kept.is_empty()).then_some(kept.clone());
+        status.reserved_for = (!consumers.is_empty()).then_some(consumers.clone());
         let mut next = ResourceClaim::clone(&claim);
         next.status = Some(status.clone());
         claim = this.writer.update_status(&claim, &next).await?;
-    } else if kept.is_empty() && claim.metadata.deletion_timestamp.is_some() && status.allocation.is_some() {
+    } else if consumers.is_empty() && claim.metadata.deletion_timestamp.is_some() && status.allocation.is_some() {
         status.allocation = None;
         let mut next = ResourceClaim::clone(&claim);
         next.status = Some(status.clone());
@@ -204,14 +204,14 @@ async fn reconcile_claim(this: &Controller, key: &str) -> Reconciled {
         }
         claim = this.writer.update(&claim, &next).await?;
     }
-    if kept.is_empty() && claim.metadata.deletion_timestamp.is_none() && owner_is_over(this, &claim) {
-        ignore_absent(this.writer.delete(&*claim, DeleteOptions::default()).await)?;
+    if consumers.is_empty() && claim.metadata.deletion_timestamp.is_none() && owner_is_done(this, &claim) {
+        ignore_not_found(this.writer.delete(&*claim, DeleteOptions::default()).await)?;
     }
     Ok(Outcome::Done)
 }
 
-fn owner_is_over(this: &Controller, claim: &ResourceClaim) -> bool {
+fn owner_is_done(this: &Controller, claim: &ResourceClaim) -> bool {
     let Some(owner) = controller_of(&claim.metadata).filter(|owner| owner.kind == "Pod") else { return false };
     let pod = this.context.caches.pods.find(namespace_of(claim), &owner.name);
-    pod.is_some_and(|pod| uid_of(&*pod) == owner.uid && is_over(&pod))
+    pod.is_some_and(|pod| uid_of(&*pod) == owner.uid && is_done(&pod))
 }

@@ -1,4 +1,4 @@
-//! Revisions: what the template of a daemon set or stateful set was, so that it can be rolled back.
+//! ControllerRevisions: template history of DaemonSets and StatefulSets, for rollbacks.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,31 +11,31 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use serde_json::{Value, json};
 
-use super::common::{Controller, created_at, ignore_absent, name_of, namespace_of, set_in};
+use super::common::{Controller, created_at, ignore_not_found, name_of, namespace_of, set_in};
 use super::hash;
 use super::pods::controller_ref;
 use crate::informer::Kind;
 use crate::writer::is_already_exists;
 
-/// Tells the pods of one revision from those of the others.
+/// Label that separates the pods of one revision from others.
 pub(crate) const REVISION_HASH: &str = "controller-revision-hash";
 
-/// A set whose template has revisions.
+/// A DaemonSet or StatefulSet whose template is versioned.
 #[derive(Clone, Copy)]
-pub(crate) struct Revised<'a, K> {
+pub(crate) struct VersionedSet<'a, K> {
     /// The set.
     pub(crate) owner: &'a K,
     /// Its selector, which revisions must match.
     pub(crate) selector: &'a LabelSelector,
     /// Its template.
     pub(crate) template: &'a PodTemplateSpec,
-    /// How often a hash was taken.
+    /// `collisionCount`.
     pub(crate) collisions: Option<i32>,
-    /// Label of a revision that carries its hash.
+    /// Label of a ControllerRevision with its hash.
     pub(crate) hash_label: &'static str,
 }
 
-/// The revisions of a set.
+/// Revisions of a set.
 #[derive(Clone, Debug)]
 pub(crate) struct History {
     /// The revision of the template.
@@ -44,16 +44,16 @@ pub(crate) struct History {
     pub(crate) old: Vec<Arc<ControllerRevision>>,
 }
 
-/// What there is to do about the revisions of a set.
+/// Result of a revision lookup.
 pub(crate) enum Found {
-    /// All is there.
+    /// The history is complete.
     History(History),
-    /// The name for the revision of the template is taken by another one.
+    /// The name of the new revision is taken by another one.
     Collision,
 }
 
-impl<K: Kind> Revised<'_, K> {
-    /// The revisions of a set. Makes that of its template if there is none, and numbers it highest.
+impl<K: Kind> VersionedSet<'_, K> {
+    /// The revisions of a set. Creates that of its template if it is missing, and gives it the highest number.
     pub(crate) async fn history(&self, this: &Controller) -> Result<Found> {
         let data = data(self.template);
         let mut revisions = this.claim(self.owner, self.selector, &this.context.caches.controller_revisions).await?;
@@ -63,7 +63,7 @@ impl<K: Kind> Revised<'_, K> {
         let current = match same.pop() {
             Some(current) => {
                 for surplus in same {
-                    ignore_absent(this.writer.delete(&*surplus, DeleteOptions::default()).await)?;
+                    ignore_not_found(this.writer.delete(&*surplus, DeleteOptions::default()).await)?;
                 }
                 if current.revision() < number {
                     let mut next = ControllerRevision::clone(&current);
@@ -73,7 +73,7 @@ impl<K: Kind> Revised<'_, K> {
                     current
                 }
             }
-            None => match this.writer.create(&self.fresh(data.clone(), number)).await {
+            None => match this.writer.create(&self.build_revision(data.clone(), number)).await {
                 Ok(current) => current,
                 Err(error) if is_already_exists(&error) => return Ok(Found::Collision),
                 Err(error) => return Err(error),
@@ -82,7 +82,7 @@ impl<K: Kind> Revised<'_, K> {
         Ok(Found::History(History { current, old }))
     }
 
-    fn fresh(&self, data: Value, number: i64) -> ControllerRevision {
+    fn build_revision(&self, data: Value, number: i64) -> ControllerRevision {
         let hash = hash::short(&data, self.collisions);
         let mut labels = self.template.metadata.as_ref().and_then(|meta| meta.labels.clone());
         set_in(&mut labels, self.hash_label, &hash);
@@ -102,24 +102,24 @@ impl<K: Kind> Revised<'_, K> {
 }
 
 impl History {
-    /// Whether there are more revisions than are kept for a rollback, if nobody lives by them.
-    pub(crate) fn is_longer_than(&self, keep: Option<i32>) -> bool {
-        self.old.len() > kept(keep)
+    /// Whether there are more revisions than the limit, regardless of which are in use.
+    pub(crate) fn is_longer_than(&self, limit: Option<i32>) -> bool {
+        self.old.len() > retained(limit)
     }
 
-    /// Deletes the oldest revisions that nobody lives by, beyond those that are kept for a rollback.
-    pub(crate) async fn clean_up(&self, this: &Controller, keep: Option<i32>, live: &HashSet<String>) -> Result<()> {
+    /// Deletes the oldest unused revisions beyond the limit.
+    pub(crate) async fn clean_up(&self, this: &Controller, limit: Option<i32>, live: &HashSet<String>) -> Result<()> {
         let dead: Vec<_> = self.old.iter().filter(|one| !live.contains(name_of(&***one))).collect();
-        let surplus = dead.len().saturating_sub(kept(keep));
+        let surplus = dead.len().saturating_sub(retained(limit));
         for revision in &dead[..surplus] {
-            ignore_absent(this.writer.delete(&***revision, DeleteOptions::default()).await)?;
+            ignore_not_found(this.writer.delete(&***revision, DeleteOptions::default()).await)?;
         }
         Ok(())
     }
 }
 
-/// How many revisions are kept for a rollback.
-fn kept(limit: Option<i32>) -> usize {
+/// The revision history limit.
+fn retained(limit: Option<i32>) -> usize {
     usize::try_from(limit.unwrap_or(10)).unwrap_or(0)
 }
 
@@ -139,14 +139,14 @@ fn sort(revisions: &mut [Arc<ControllerRevision>]) {
     revisions.sort_by_key(|one| (one.revision(), created_at(&**one), name_of(&**one).to_owned()));
 }
 
-/// A template as revisions keep it: a patch that puts it back.
+/// A template as stored in a ControllerRevision: a patch that restores it.
 pub(crate) fn data(template: &PodTemplateSpec) -> Value {
     let mut template = serde_json::to_value(template).expect("typed values encode");
     template["$patch"] = json!("replace");
     json!({"spec": {"template": template}})
 }
 
-/// The template that a revision keeps.
+/// The template of a ControllerRevision.
 pub(crate) fn template(revision: &ControllerRevision) -> Option<PodTemplateSpec> {
     let mut template = revision.data.0.pointer("/spec/template")?.clone();
     template.as_object_mut()?.remove("$patch");

@@ -1,11 +1,11 @@
-//! What every namespace has: an account for pods that name none, and the certificate authority of the cluster.
+//! Per-namespace defaults: the `default` ServiceAccount and the root CA ConfigMap.
 
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::common::{Controller, Outcome, Reconciled, namespace_is_ending, set_in};
+use super::common::{Controller, Outcome, Reconciled, namespace_is_terminating, set_in};
 use crate::context::Context;
 use crate::informer::{Cache, Kind};
 use crate::writer::{is_already_exists, is_not_found};
@@ -20,7 +20,7 @@ pub(crate) fn start(context: &Context, root_ca: Option<Arc<str>>) {
     let accounts = Controller::new(context, "service-account-controller", "serviceaccount-controller");
     accounts.watch(&context.caches.namespaces);
     watch_namespace_of(&accounts, &context.caches.service_accounts, ACCOUNT);
-    accounts.run(1, |this, key| async move { keep_account(&this, &key).await });
+    accounts.run(1, |this, key| async move { ensure_account(&this, &key).await });
 
     let Some(root_ca) = root_ca else { return };
     let publisher = Controller::new(context, "root-ca-cert-publisher", "root-ca-cert-publisher");
@@ -28,11 +28,11 @@ pub(crate) fn start(context: &Context, root_ca: Option<Arc<str>>) {
     watch_namespace_of(&publisher, &context.caches.root_ca_config_maps, CONFIG_MAP);
     publisher.run(1, move |this, key| {
         let root_ca = root_ca.clone();
-        async move { keep_config_map(&this, &key, &root_ca).await }
+        async move { ensure_config_map(&this, &key, &root_ca).await }
     });
 }
 
-/// Looks at the namespace of an object of that name when it changes.
+/// Enqueues the namespace of an object of that name when it changes.
 fn watch_namespace_of<K: Kind>(controller: &Controller, cache: &Cache<K>, name: &'static str) {
     let queue = controller.queue.clone();
     cache.subscribe(move |change| {
@@ -46,7 +46,7 @@ fn watch_namespace_of<K: Kind>(controller: &Controller, cache: &Cache<K>, name: 
     });
 }
 
-/// The namespace, if it is there to stay.
+/// The namespace, unless it is terminating.
 fn active(this: &Controller, key: &str) -> Option<Arc<Namespace>> {
     this.context.caches.namespaces.get(key).filter(|namespace| namespace.metadata.deletion_timestamp.is_none())
 }
@@ -55,7 +55,7 @@ fn meta(namespace: &str, name: &str) -> ObjectMeta {
     ObjectMeta { name: Some(name.to_owned()), namespace: Some(namespace.to_owned()), ..ObjectMeta::default() }
 }
 
-async fn keep_account(this: &Controller, key: &str) -> Reconciled {
+async fn ensure_account(this: &Controller, key: &str) -> Reconciled {
     if active(this, key).is_some() && this.context.caches.service_accounts.find(key, ACCOUNT).is_none() {
         let account = ServiceAccount { metadata: meta(key, ACCOUNT), ..ServiceAccount::default() };
         create(this, &account).await?;
@@ -63,7 +63,7 @@ async fn keep_account(this: &Controller, key: &str) -> Reconciled {
     Ok(Outcome::Done)
 }
 
-async fn keep_config_map(this: &Controller, key: &str, root_ca: &str) -> Reconciled {
+async fn ensure_config_map(this: &Controller, key: &str, root_ca: &str) -> Reconciled {
     if active(this, key).is_none() {
         return Ok(Outcome::Done);
     }
@@ -88,7 +88,7 @@ async fn keep_config_map(this: &Controller, key: &str, root_ca: &str) -> Reconci
 
 async fn create<K: Kind>(this: &Controller, object: &K) -> capstan_apiserver::error::Result<()> {
     match this.writer.create(object).await {
-        Err(error) if is_already_exists(&error) || is_not_found(&error) || namespace_is_ending(&error) => Ok(()),
+        Err(error) if is_already_exists(&error) || is_not_found(&error) || namespace_is_terminating(&error) => Ok(()),
         other => other.map(drop),
     }
 }

@@ -1,4 +1,4 @@
-//! Delays before something is tried again that failed: 10 s, doubling up to 5 min, as a kubelet has them.
+//! Restart backoff of a kubelet: 10 s, doubling up to 5 min.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 const FIRST: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// How long to wait before the next attempt.
+/// Backoff of one container or image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Backoff {
     delay: Option<Duration>,
@@ -15,13 +15,13 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// How long to wait after a failure: nothing after the first one, or after a long time without one.
+    /// Delay after a failure: zero after the first one, or after a long time without one.
     pub(super) fn delay(&self, failed: Timestamp) -> Duration {
-        let quiet = failed.duration_since(self.updated) > signed(2 * LONGEST);
-        self.delay.filter(|_| !quiet).unwrap_or_default()
+        let has_reset = failed.duration_since(self.updated) > signed(2 * LONGEST);
+        self.delay.filter(|_| !has_reset).unwrap_or_default()
     }
 
-    /// Counts an attempt.
+    /// Records an attempt.
     pub(super) fn attempt(&mut self, failed: Timestamp, now: Timestamp) {
         let before = self.delay(failed);
         self.delay = Some(if before.is_zero() { FIRST } else { (before * 2).min(LONGEST) });
@@ -34,12 +34,12 @@ pub(super) fn signed(duration: Duration) -> SignedDuration {
     SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
 }
 
-/// A time after another.
+/// Adds a duration to a time.
 pub(super) fn after(time: Timestamp, duration: Duration) -> Timestamp {
     time.saturating_add(signed(duration)).unwrap_or(Timestamp::MAX)
 }
 
-/// How Go writes durations: `10s`, `1m20s`, `5m0s`.
+/// Formats a duration as Go does: `10s`, `1m20s`, `5m0s`.
 pub(super) fn go_duration(duration: Duration) -> String {
     let (seconds, millis) = (duration.as_secs(), duration.subsec_millis());
     let fraction = if millis == 0 { String::new() } else { format!(".{millis:03}").trim_end_matches('0').to_owned() };

@@ -1,5 +1,5 @@
-//! How containers behave that are not there: rules choose by image, name or label, and say how long things take and how
-//! they end.
+//! Behaviour of simulated containers: rules match by image, name or label, and set how long each step takes and how it
+//! ends.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -11,98 +11,98 @@ use super::body::Body;
 use crate::Pod;
 use crate::informer::controller_of;
 
-/// How a container behaves. What is not said stays as it is: images are there, containers start at once, are ready when
-/// they run, and run for ever; init containers end well at once, and those of jobs after a second.
+/// Behaviour of a container. Defaults: images are present, containers start at once, are ready when they run, and run
+/// for ever; init containers succeed at once, and those of Jobs after a second.
 #[derive(Clone, Debug, Default)]
 pub struct Behaviour {
-    /// How long it takes to pull the image, where it is not there yet.
+    /// Time to pull an image that is not present.
     pub pull_time: Option<Duration>,
-    /// The image cannot be pulled.
+    /// The image pull fails.
     pub pull_failure: Option<PullFailure>,
-    /// How long it takes from the image to a running container.
+    /// Time from the pulled image to a running container.
     pub start_time: Option<Duration>,
-    /// The container cannot be started.
+    /// The container start fails.
     pub start_failure: Option<StartFailure>,
     /// When the startup probe succeeds, after the start.
     pub started_after: Option<Duration>,
-    /// When the readiness probe succeeds, after the container has started up.
+    /// When the readiness probe succeeds, after startup.
     pub ready_after: Option<Duration>,
-    /// Whether it ever is ready.
+    /// Whether it ever becomes ready.
     pub ready: Option<bool>,
     /// The liveness probe fails after this time, and the container is restarted.
     pub unhealthy_after: Option<Duration>,
-    /// How it ends by itself.
+    /// How it exits by itself.
     pub exit: Option<Exit>,
-    /// How long it takes to stop when it is told to.
+    /// Time from the stop signal to the exit.
     pub stop_time: Option<Duration>,
-    /// What it logs when it starts.
+    /// Log lines at the start.
     pub log: Option<Vec<String>>,
-    /// Answers to commands that are executed in it.
+    /// Responses to `exec` commands.
     pub commands: Vec<Command>,
-    /// What it really does.
+    /// The code that it runs.
     pub body: Option<Body>,
 }
 
-/// An image that cannot be pulled.
+/// An image pull that fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PullFailure {
-    /// What the registry says; the usual words for an image that is not there if empty.
+    /// The registry's message; if empty, that of a missing image.
     pub message: String,
-    /// How often it fails before it works; for ever if nothing.
+    /// Number of failures before it succeeds; `None` for ever.
     pub times: Option<u32>,
 }
 
-/// A container that cannot be started.
+/// A container start that fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartFailure {
     /// Reason, such as `CreateContainerError` or `RunContainerError`.
     pub reason: String,
     /// Message.
     pub message: String,
-    /// How often it fails before it works; for ever if nothing.
+    /// Number of failures before it succeeds; `None` for ever.
     pub times: Option<u32>,
 }
 
-/// How a container ends by itself.
+/// How a container exits by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// It does not.
+    /// It runs for ever.
     Never,
-    /// It ends after a while.
+    /// It exits after a time.
     After {
-        /// The while.
+        /// Run time.
         time: Duration,
         /// Exit code.
         code: i32,
-        /// Reason, such as `OOMKilled`; `Completed` or `Error` if nothing.
+        /// Reason, such as `OOMKilled`; `Completed` or `Error` by default.
         reason: Option<String>,
-        /// How many runs end like this before one does not end; all if nothing.
+        /// Number of runs that exit like this before one runs for ever; `None` for all.
         times: Option<u32>,
     },
 }
 
 impl Exit {
-    /// It ends after `time` with a code.
+    /// Exits after `time` with a code.
     pub fn after(time: Duration, code: i32) -> Self {
         Self::After { time, code, reason: None, times: None }
     }
 }
 
-/// An answer to a command that is executed in a container.
+/// Response to an `exec` command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// The command, its words joined with spaces; `*` stands for anything.
+    /// The command, its words joined with spaces; `*` matches anything.
     pub pattern: String,
-    /// What it writes to standard output.
+    /// Standard output.
     pub stdout: String,
-    /// What it writes to standard error.
+    /// Standard error.
     pub stderr: String,
     /// Exit code.
     pub code: i32,
 }
 
 impl Behaviour {
-    /// What one behaviour says, and where it says nothing what another says.
+    /// Merges two behaviours: `other` fills the unset fields.
     fn over(self, other: &Self) -> Self {
         let mut commands = self.commands;
         commands.extend(other.commands.iter().cloned());
@@ -124,7 +124,7 @@ impl Behaviour {
     }
 }
 
-/// Which containers a rule is about: all that are named must match. In patterns, `*` stands for anything.
+/// Selects containers: all given fields must match. In patterns, `*` matches anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Match {
     /// Image.
@@ -182,7 +182,7 @@ impl Match {
     }
 }
 
-/// Whether a text fits a pattern in which `*` stands for anything.
+/// Whether a text matches a pattern in which `*` matches anything.
 pub fn glob(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
@@ -198,18 +198,18 @@ pub fn glob(pattern: &str, text: &str) -> bool {
     rest.len() >= last.len() && rest.ends_with(last)
 }
 
-/// The name of a rule, to take it back.
+/// Identifies a rule, to remove it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RuleId(u64);
 
-/// Rules, of which later ones count more. Clones share one state.
+/// Rules; later ones take precedence. Clones share one state.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     rules: Arc<RwLock<Vec<(RuleId, Match, Behaviour)>>>,
 }
 
 impl Rules {
-    /// Adds a rule. It counts from the next step of a container on.
+    /// Adds a rule. It applies from the next step of a container.
     pub fn add(&self, which: Match, behaviour: Behaviour) -> RuleId {
         let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
         let id = RuleId(rules.last().map_or(1, |(RuleId(last), ..)| last + 1));
@@ -217,12 +217,12 @@ impl Rules {
         id
     }
 
-    /// Takes a rule back.
+    /// Removes a rule.
     pub fn remove(&self, id: RuleId) {
         self.rules.write().unwrap_or_else(PoisonError::into_inner).retain(|(mine, ..)| *mine != id);
     }
 
-    /// How a container behaves.
+    /// The merged behaviour of a container.
     pub fn behaviour(&self, pod: &Pod, container: &Container) -> Behaviour {
         let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
         let matching = rules.iter().rev().filter(|(_, which, _)| which.covers(pod, container));
@@ -230,7 +230,7 @@ impl Rules {
     }
 }
 
-/// Whether a pod belongs to a job.
+/// Whether a pod is controlled by a Job.
 pub(super) fn is_of_job(pod: &Pod) -> bool {
     controller_of(&pod.metadata).is_some_and(|owner| owner.kind == "Job")
 }

@@ -1,4 +1,4 @@
-//! Runs the bodies of containers: what a body is given, and what follows when it ends.
+//! Runs container bodies: their context, and what follows when they exit.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex};
@@ -18,10 +18,10 @@ use super::mounts::{Directories, environment, expand, mounts};
 use super::nodes::{NodeHandle, Nodes, lock};
 use crate::Pod;
 
-/// Exit code of a body that panicked: that of a process that aborted.
+/// Exit code of a body that panicked: that of an aborted process.
 const ABORTED: i32 = 134;
 
-/// A body that runs.
+/// A running body.
 pub(super) struct Running {
     pub(super) abort: AbortHandle,
     pub(super) stop: watch::Sender<bool>,
@@ -50,11 +50,11 @@ impl Nodes {
         let (ready_key, name) = (key.clone(), container.name.clone());
         let ready = Arc::new(move |ready| {
             let (namespace, pod) = crate::informer::split_key(&ready_key);
-            // The pod may be gone by now.
+            // The pod may have been deleted.
             let _ = nodes.set_ready(namespace, pod, &name, ready);
         });
         let mut tracked = lock(tracked);
-        let pod = &self.whole(pod, &mut tracked.whole);
+        let pod = &self.full_pod(pod, &mut tracked.full_pod);
         let context = self.context(key, pod, &container, &mut tracked, run, Control { stop: stopped, ready });
         let (task, abort) = self.body_task(body, context, key.clone(), at, run);
         tracked.bodies.insert(at, Running { abort, stop });
@@ -62,8 +62,8 @@ impl Nodes {
         inner.context.spawn(task);
     }
 
-    /// The pod with the volumes that the caches leave out. Its containers share one, though its status goes on.
-    fn whole(&self, pod: &Arc<Pod>, known: &mut Option<Arc<Pod>>) -> Arc<Pod> {
+    /// The pod with the volumes that the caches trim. Its containers share one copy, though its status changes.
+    fn full_pod(&self, pod: &Arc<Pod>, known: &mut Option<Arc<Pod>>) -> Arc<Pod> {
         let same = |known: &&Arc<Pod>| {
             let (known, now) = (&known.metadata, &pod.metadata);
             known.generation == now.generation && known.labels == now.labels && known.annotations == now.annotations
@@ -74,13 +74,14 @@ impl Nodes {
         let (namespace, name) = (pod.metadata.namespace.as_deref(), pod.metadata.name.as_deref());
         let (table, store) = (TableKey::new("", "pods"), self.inner.context.server.store());
         let stored = store.get(&table, namespace.unwrap_or_default(), name.unwrap_or_default());
-        let whole = stored.and_then(|object| object.parse_unmanaged::<Pod>().ok());
-        let whole = whole.filter(|whole| whole.metadata.uid == pod.metadata.uid).map_or_else(|| pod.clone(), Arc::new);
-        *known = Some(whole.clone());
-        whole
+        let full_pod = stored.and_then(|object| object.parse_unmanaged::<Pod>().ok());
+        let full_pod =
+            full_pod.filter(|full_pod| full_pod.metadata.uid == pod.metadata.uid).map_or_else(|| pod.clone(), Arc::new);
+        *known = Some(full_pod.clone());
+        full_pod
     }
 
-    /// What a body is given.
+    /// The context of a body.
     fn context(
         &self,
         key: &Arc<str>,
@@ -140,7 +141,7 @@ impl Nodes {
     }
 }
 
-/// Who a pod is: its account, on a node. Tokens of pods say where they were issued.
+/// Identity of a pod: its service account, on a node. Pod tokens carry the node.
 fn pod_user(namespace: &str, account: &str, node: &str) -> UserInfo {
     let mut user = UserInfo::service_account(namespace, account, "");
     user.extra.insert("authentication.kubernetes.io/node-name".into(), vec![node.into()]);

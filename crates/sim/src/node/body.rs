@@ -1,4 +1,4 @@
-//! Bodies: what a container of a virtual node really does, as a Rust function.
+//! Bodies: the code that a container of a virtual node runs, as a Rust function.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -14,14 +14,14 @@ use super::nodes::NodeHandle;
 use crate::Pod;
 use crate::writer::Writer;
 
-/// How a body ended: 0 is well.
+/// Exit code of a body: 0 is success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExitCode(pub i32);
 
 impl ExitCode {
-    /// All went well.
+    /// Success.
     pub const SUCCESS: Self = Self(0);
-    /// Something went wrong.
+    /// Failure.
     pub const FAILURE: Self = Self(1);
 }
 
@@ -37,7 +37,7 @@ impl From<()> for ExitCode {
     }
 }
 
-/// An error is logged by whoever makes it; here only the code counts.
+/// The body logs its error itself; only the code counts here.
 impl<E> From<Result<(), E>> for ExitCode {
     fn from(result: Result<(), E>) -> Self {
         if result.is_ok() { Self::SUCCESS } else { Self::FAILURE }
@@ -46,7 +46,7 @@ impl<E> From<Result<(), E>> for ExitCode {
 
 type Function = dyn Fn(ContainerContext) -> BoxFuture<'static, ExitCode> + Send + Sync;
 
-/// What a container really does. Clones share one function.
+/// Code of a container. Clones share one function.
 #[derive(Clone)]
 pub struct Body(Arc<Function>);
 
@@ -75,35 +75,35 @@ impl std::fmt::Debug for Body {
     }
 }
 
-/// What a body is given.
+/// Context of a body.
 #[derive(Clone)]
 pub struct ContainerContext {
-    /// The pod, as it was when the container started.
+    /// The pod at the start of the container.
     pub pod: Arc<Pod>,
     /// Name of the container.
     pub container: String,
     /// Image.
     pub image: String,
-    /// Command; empty for the one in the image.
+    /// Command; empty for the image's entrypoint.
     pub command: Vec<String>,
     /// Arguments, with references to variables replaced.
     pub args: Vec<String>,
     /// Environment.
     pub env: BTreeMap<String, String>,
-    /// What is mounted.
+    /// Mounted files.
     pub files: Files,
-    /// The node that the container is on.
+    /// The node that runs the container.
     pub node: NodeHandle,
     /// The container's log.
     pub log: LogSink,
     /// The API server.
     pub server: Server,
-    /// Who the pod is: its service account.
+    /// Identity of the pod: its service account.
     pub user: UserInfo,
     pub(super) control: Control,
 }
 
-/// The strings between a container and its node.
+/// Channels between a container and its node.
 #[derive(Clone)]
 pub(super) struct Control {
     pub(super) stop: watch::Receiver<bool>,
@@ -111,34 +111,34 @@ pub(super) struct Control {
 }
 
 impl ContainerContext {
-    /// The variable of the environment.
+    /// A variable of the environment.
     pub fn var(&self, name: &str) -> Option<&str> {
         self.env.get(name).map(String::as_str)
     }
 
-    /// A client of the API server that is the pod, in its namespace.
+    /// A client that authenticates as the pod, in its namespace.
     pub fn client(&self) -> kube::Client {
         self.node.client_of(self.user.clone(), self.pod.metadata.namespace.as_deref().unwrap_or("default"))
     }
 
-    /// Writes objects as the pod.
+    /// A writer that authenticates as the pod.
     pub fn writer(&self) -> Writer {
         self.node.writer_of(self.user.clone())
     }
 
-    /// Waits until the container is told to end. It is killed if it does not within the pod's grace period.
+    /// Waits for the stop signal. The container is killed after the pod's grace period.
     pub async fn stopped(&self) {
         let mut stop = self.control.stop.clone();
-        // An error means that the node is gone.
+        // An error means that the node was removed.
         let _ = stop.wait_for(|stop| *stop).await;
     }
 
-    /// Whether the container was told to end.
+    /// Whether the stop signal was sent.
     pub fn is_stopped(&self) -> bool {
         *self.control.stop.borrow()
     }
 
-    /// Makes the container ready or not. Until a body says so, it is as its probes have it.
+    /// Sets the readiness of the container. Before the first call, its probes decide.
     pub fn set_ready(&self, ready: bool) {
         (self.control.ready)(Some(ready));
     }

@@ -1,6 +1,6 @@
-//! Directories on disk: for containers whose body is code that opens files itself.
+//! Directories on disk: for containers whose body opens files itself.
 //!
-//! Whoever reads sees a whole file or none, and whoever waits is told by the kernel, as others may write there too.
+//! Writes are atomic (rename), and waiting uses inotify, as other processes may write there too.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use inotify::{Inotify, WatchMask};
 
-/// How often to look where the kernel does not tell.
+/// Poll interval where inotify is not available.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The content of a file.
@@ -18,7 +18,7 @@ pub(super) fn read(root: &Path, path: &str) -> Option<Bytes> {
     std::fs::read(root.join(path)).ok().map(Bytes::from)
 }
 
-/// Writes a file as a whole, and the directories above it.
+/// Writes a file atomically, and creates its parent directories.
 pub(super) fn write(file: &Path, content: &[u8]) -> io::Result<()> {
     if let Some(parent) = file.parent() {
         std::fs::create_dir_all(parent)?;
@@ -29,7 +29,7 @@ pub(super) fn write(file: &Path, content: &[u8]) -> io::Result<()> {
     std::fs::rename(&temporary, file)
 }
 
-/// Removes a file, or a directory with all that is in it.
+/// Removes a file or a directory tree.
 pub(super) fn remove(root: &Path, path: &str) {
     let file = root.join(path);
     let removed = match file.symlink_metadata() {
@@ -45,7 +45,7 @@ pub(super) fn remove(root: &Path, path: &str) {
     }
 }
 
-/// The paths of all files below a path, relative to it and in order.
+/// Paths of all files below a path, relative to it and sorted.
 pub(super) fn list(root: &Path, path: &str) -> Vec<String> {
     let base = root.join(path);
     let (mut files, mut todo) = (Vec::new(), vec![base.clone()]);
@@ -62,13 +62,13 @@ pub(super) fn list(root: &Path, path: &str) -> Vec<String> {
     files
 }
 
-/// Tells of changes around a file: in its directory, or in the nearest one above it that is there.
+/// Watches a file: its directory, or the nearest existing ancestor.
 pub(super) struct Watch {
     events: Option<inotify::EventStream<Vec<u8>>>,
 }
 
 impl Watch {
-    /// Starts to listen: what happens from now on ends the next [`Watch::changed`].
+    /// Starts to watch: any later change ends the next [`Watch::changed`].
     pub(super) fn around(root: &Path, path: &str) -> Self {
         let file: PathBuf = root.join(path);
         let dir = file.ancestors().skip(1).find(|dir| dir.is_dir()).unwrap_or(root);
@@ -89,13 +89,13 @@ impl Watch {
     pub(super) async fn changed(mut self) {
         match &mut self.events {
             Some(events) => drop(events.next().await),
-            // The kernel has no watch left for us.
+            // No inotify watch is available.
             None => tokio::time::sleep(POLL_INTERVAL).await,
         }
     }
 }
 
-/// The kernel takes tens of milliseconds to end a watch: a thread that serves others must not wait for that.
+/// The kernel takes tens of milliseconds to close a watch: a shared thread must not block on that.
 impl Drop for Watch {
     fn drop(&mut self) {
         if let (Some(events), Ok(runtime)) = (self.events.take(), tokio::runtime::Handle::try_current()) {

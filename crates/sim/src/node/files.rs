@@ -1,4 +1,4 @@
-//! Files of containers: what is mounted where, and directories that several containers or pods share.
+//! Files of containers: mounts, and directories that containers or pods share.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use capstan_apiserver::store::TableKey;
 
 use super::disk;
 
-/// A directory that is shared: of a node, of a pod, or of a claim; in memory, or on disk. Paths have no slash at the
-/// start. Clones share one state.
+/// A shared directory of a node, a pod or a claim; in memory or on disk. Paths have no leading slash. Clones share one
+/// state.
 #[derive(Clone, Debug)]
 pub struct Directory {
     place: Place,
@@ -30,7 +30,7 @@ enum Place {
 #[derive(Debug)]
 struct Content {
     files: Mutex<BTreeMap<String, Bytes>>,
-    /// Counts changes.
+    /// Incremented by each change.
     changed: watch::Sender<u64>,
 }
 
@@ -53,12 +53,12 @@ impl Default for Directory {
 }
 
 impl Directory {
-    /// A directory on disk, which is made when something is written to it.
+    /// A directory on disk, created by the first write.
     pub fn on_disk(path: impl Into<PathBuf>) -> Self {
         Self { place: Place::Disk(path.into().into()) }
     }
 
-    /// Where it is on disk, if it is.
+    /// Its path, if it is on disk.
     pub fn path(&self) -> Option<&Path> {
         match &self.place {
             Place::Memory(_) => None,
@@ -99,7 +99,7 @@ impl Directory {
         }
     }
 
-    /// The paths of all files below a path, relative to it.
+    /// Paths of all files below a path, relative to it.
     pub fn list(&self, path: &str) -> Vec<String> {
         match &self.place {
             Place::Memory(content) => {
@@ -110,17 +110,17 @@ impl Directory {
         }
     }
 
-    /// Waits until a file is gone.
+    /// Waits until a file is removed.
     pub async fn wait_until_gone(&self, path: &str) {
         self.wait_until(path, |directory| directory.read(path).is_none().then_some(())).await;
     }
 
-    /// Waits until a file is there.
+    /// Waits until a file exists.
     pub async fn wait_for(&self, path: &str) -> Bytes {
         self.wait_until(path, |directory| directory.read(path)).await
     }
 
-    /// Waits until something about a file holds; for ever, if nobody can change it any more.
+    /// Waits for a condition on a file; for ever, if no writer is left.
     async fn wait_until<T>(&self, path: &str, holds: impl Fn(&Self) -> Option<T>) -> T {
         match &self.place {
             Place::Memory(content) => {
@@ -135,7 +135,7 @@ impl Directory {
                 }
             }
             Place::Disk(root) => loop {
-                // Listening starts before the look, so that nothing falls between them.
+                // The watch starts before the check, so that no change is missed.
                 let watch = disk::Watch::around(root, clean(path));
                 if let Some(found) = holds(self) {
                     return found;
@@ -158,25 +158,25 @@ fn within<'a>(path: &'a str, directory: &str) -> Option<&'a str> {
     path.strip_prefix(directory)?.strip_prefix('/')
 }
 
-/// What is mounted.
+/// Source of a mount.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
-    /// Part of a directory that can be written to.
+    /// Part of a writable directory.
     Shared(Directory, String),
-    /// A ConfigMap or Secret, as it is now. `items`: keys and paths, all if empty.
+    /// The current content of a ConfigMap or Secret. `items`: keys and paths, all if empty.
     Live { table: TableKey, name: String, items: Vec<(String, String)> },
-    /// Fixed content.
+    /// Static content.
     Fixed(BTreeMap<String, Bytes>),
     /// Several of these.
     Several(Vec<Source>),
 }
 
-/// One mount.
+/// A mount.
 #[derive(Clone, Debug)]
 pub(super) struct Mount {
-    /// Where, without slashes at both ends.
+    /// Mount path, without leading and trailing slashes.
     pub(super) path: String,
-    /// Which part of the volume.
+    /// `subPath` of the volume.
     pub(super) sub_path: String,
     pub(super) source: Source,
     pub(super) read_only: bool,
@@ -185,18 +185,18 @@ pub(super) struct Mount {
 /// Why a file could not be written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FileError {
-    /// Nothing is mounted there, or nothing that can be written to.
+    /// Nothing is mounted there, or it is read-only.
     #[error("read-only file system: {0}")]
     ReadOnly(String),
 }
 
-/// The files that a container sees.
+/// The file system of a container.
 #[derive(Clone)]
 pub struct Files {
     pub(super) mounts: Vec<Mount>,
     pub(super) server: Server,
     pub(super) namespace: String,
-    /// What is mounted nowhere: the container's own.
+    /// The container's own writable layer.
     pub(super) own: Directory,
 }
 
@@ -228,7 +228,7 @@ impl Files {
         Ok(())
     }
 
-    /// The paths of all files below a path, relative to it.
+    /// Paths of all files below a path, relative to it.
     pub fn list(&self, path: &str) -> Vec<String> {
         match self.locate(path) {
             None => self.own.list(path),
@@ -236,7 +236,7 @@ impl Files {
         }
     }
 
-    /// Waits until a file is there. Only files that can be written to are waited for.
+    /// Waits until a file exists. Only files in writable mounts are waited for.
     pub async fn wait_for(&self, path: &str) -> Bytes {
         if let Some(content) = self.read(path) {
             return content;
@@ -257,14 +257,14 @@ impl Files {
         }
     }
 
-    /// The innermost mount that a path is in, and the path within its volume.
+    /// The innermost mount of a path, and the path within its volume.
     fn locate(&self, path: &str) -> Option<(&Mount, String)> {
         let path = clean(path);
-        let here = self.mounts.iter().filter_map(|mount| {
+        let containing = self.mounts.iter().filter_map(|mount| {
             let rest = if path == mount.path { Some("") } else { within(path, &mount.path) };
             rest.map(|rest| (mount, join(&mount.sub_path, rest)))
         });
-        here.max_by_key(|(mount, _)| mount.path.len())
+        containing.max_by_key(|(mount, _)| mount.path.len())
     }
 
     fn read_from(&self, source: &Source, path: &str) -> Option<Bytes> {
@@ -302,7 +302,7 @@ impl Files {
     }
 }
 
-/// The content of a ConfigMap or Secret; nothing if it is not there.
+/// The content of a ConfigMap or Secret; `None` if it does not exist.
 pub(super) fn data(server: &Server, table: &TableKey, namespace: &str, name: &str) -> Option<BTreeMap<String, Bytes>> {
     let object = server.store().get(table, namespace, name)?;
     let bytes = |ByteString(bytes): ByteString| Bytes::from(bytes);

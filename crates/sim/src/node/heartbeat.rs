@@ -1,4 +1,4 @@
-//! Signs of life: every node renews its lease. One task does it for all of them, each at its own time.
+//! Node heartbeats: every node renews its lease. One task serves all of them, each at its own time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,48 +10,48 @@ use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde_json::json;
 
-use super::nodes::{Inner, Nodes, Virtual};
+use super::nodes::{Inner, Nodes, VirtualNode};
 use super::template::{LEASES, conditions, lease};
 use crate::informer::Kind;
 use crate::writer::{is_already_exists, is_not_found};
 
-/// So many leases are renewed before others get the thread. A node that is late counts as lost, so nobody may be so busy
-/// that thousands of nodes cannot show that they live.
-const TOGETHER: u64 = 16;
+/// Leases renewed before the task yields. A node with a late lease counts as unreachable, so other work must not delay
+/// thousands of renewals.
+const RENEWALS_PER_YIELD: u64 = 16;
 
 impl Kind for Lease {}
 
 pub(super) fn start(nodes: &Nodes) {
     let inner = nodes.inner.clone();
     nodes.inner.context.spawn(async move {
-        for beat in 1_u64.. {
-            if beat % TOGETHER == 0 {
+        for count in 1_u64.. {
+            if count % RENEWALS_PER_YIELD == 0 {
                 tokio::task::yield_now().await;
             }
-            let name = inner.beats.next().await;
+            let name = inner.lease_renewals.next().await;
             if let Some(node) = inner.node(&name).filter(|node| node.is_up()) {
-                if let Err(error) = inner.beat(&node).await {
+                if let Err(error) = inner.renew_lease(&node).await {
                     tracing::debug!(node = %name, %error, "lease renewal failed");
                 }
-                inner.beats.add_after(name.clone(), inner.settings.heartbeat);
+                inner.lease_renewals.add_after(name.clone(), inner.settings.heartbeat);
             }
-            inner.beats.done(&name);
+            inner.lease_renewals.done(&name);
         }
     });
 }
 
 impl Inner {
-    /// When a node shows the first sign of life: nodes that come together do not beat together.
-    pub(super) fn first_beat(&self, index: u32) -> Duration {
+    /// Time of the first heartbeat: nodes that start together do not renew together.
+    pub(super) fn first_renewal(&self, index: u32) -> Duration {
         let spread = u64::from(index.wrapping_mul(0x9e37_79b9) >> 16);
         self.settings.heartbeat.mul_f64(spread as f64 / 65_536.0)
     }
 
-    async fn beat(&self, node: &Virtual) -> Result<()> {
+    async fn renew_lease(&self, node: &VirtualNode) -> Result<()> {
         let object = self.context.caches.nodes.get(&node.name);
-        // A node whose object was deleted does not come back by itself.
+        // A deleted Node object is not registered again by a heartbeat.
         let Some(object) = object else { return Ok(()) };
-        self.say_healthy(node, &object).await?;
+        self.reset_unknown_conditions(node, &object).await?;
         let now = self.context.clock().now();
         let body = json!({"spec": {"renewTime": MicroTime(now)}});
         let renewed = node.writer.patch::<Lease>(Some(LEASES), &node.name, None, PatchKind::Merge, body).await;
@@ -67,8 +67,8 @@ impl Inner {
         }
     }
 
-    /// Takes back what others say about a node that was silent: conditions that became `Unknown`.
-    async fn say_healthy(&self, node: &Virtual, object: &Arc<Node>) -> Result<()> {
+    /// Resets conditions that became `Unknown` while the node was unreachable.
+    async fn reset_unknown_conditions(&self, node: &VirtualNode, object: &Arc<Node>) -> Result<()> {
         let before = object.status.as_ref().and_then(|status| status.conditions.as_ref());
         let unknown = |condition: &NodeCondition| condition.status == "Unknown";
         if !before.is_some_and(|conditions| conditions.iter().any(unknown)) {
@@ -76,8 +76,8 @@ impl Inner {
         }
         let now = self.context.clock().now();
         let is_unknown = |kind: &str| before.into_iter().flatten().any(|c| c.type_ == kind && unknown(c));
-        let fresh: Vec<NodeCondition> = conditions(now).into_iter().filter(|c| is_unknown(&c.type_)).collect();
-        let body = json!({"status": {"conditions": fresh}});
+        let healthy: Vec<NodeCondition> = conditions(now).into_iter().filter(|c| is_unknown(&c.type_)).collect();
+        let body = json!({"status": {"conditions": healthy}});
         node.writer.patch::<Node>(None, &node.name, Some("status"), PatchKind::Strategic, body).await.map(drop)
     }
 }

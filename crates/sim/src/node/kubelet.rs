@@ -1,4 +1,4 @@
-//! Drives the pods of all nodes: a few tasks share one queue of pods to look at, now or at a certain time.
+//! Kubelet of all nodes: a few workers share one queue of pods.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -9,50 +9,50 @@ use capstan_apiserver::ops::DeleteOptions;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, PodStatus};
 
-use super::admit::{Refusal, Share};
+use super::admit::{Rejection, Reservation};
 use super::bodies::Running;
 use super::files::Directory;
-use super::lifecycle::{Effect, Machine, Role, Surroundings, containers};
+use super::lifecycle::{Effect, Machine, MachineInputs, Role, containers};
 use super::mounts::{misconfigured, missing, pod_directory};
-use super::nodes::{Inner, Nodes, Virtual, lock};
+use super::nodes::{Inner, Nodes, VirtualNode, lock};
 use super::status::{Addresses, rejected, status};
-use super::{Events, Past, Reports};
+use super::{Events, ExistingPods, Reports};
 use crate::Pod;
 use crate::events::{Severity, reference};
 use crate::informer::{Change, Kind, key_of};
 use crate::scheduler::pod::is_finished;
 use crate::writer::{is_conflict, is_not_found};
 
-/// When to look again for a volume that is not there, at first.
+/// First retry interval for a missing volume.
 const FIRST_MOUNT_RETRY: Duration = Duration::from_millis(500);
-/// The longest time between two looks for a volume.
+/// Longest retry interval for a missing volume.
 const LAST_MOUNT_RETRY: Duration = Duration::from_secs(122);
 
-/// A pod that a node takes care of.
+/// A pod that a node runs.
 pub(super) struct Tracked {
     pub(super) uid: String,
-    pub(super) node: Arc<Virtual>,
+    pub(super) node: Arc<VirtualNode>,
     pub(super) machine: Machine,
-    /// What the pod uses, until it is over.
-    share: Option<Share>,
+    /// Resources of the pod, until it terminates.
+    reservation: Option<Reservation>,
     pub(super) address: Option<u8>,
-    /// Why the node does not take it.
-    refusal: Option<Refusal>,
+    /// Why the node rejects it.
+    rejection: Option<Rejection>,
     pub(super) bodies: HashMap<usize, Running>,
     pub(super) directories: HashMap<String, Directory>,
-    /// The pod with all its volumes, once a body has been given it.
-    pub(super) whole: Option<Arc<Pod>>,
+    /// The pod with all its volumes, once a body needed them.
+    pub(super) full_pod: Option<Arc<Pod>>,
     mount_attempts: u32,
-    /// When its status was last reported.
+    /// When its status was last written.
     pub(super) reported: Option<Timestamp>,
-    /// Whether the object was told to go.
+    /// Whether the final deletion was sent.
     removed: bool,
 }
 
-/// What came of a step.
+/// Result of a step.
 struct Outcome {
     effects: Vec<Effect>,
-    /// What there is to say of the pod, if anybody is told.
+    /// The new status, if it is to be written.
     status: Option<PodStatus>,
     due: Option<Timestamp>,
     remove: bool,
@@ -63,19 +63,19 @@ pub(super) fn start(nodes: &Nodes) {
     let queue = inner.queue.clone();
     let names = Arc::downgrade(&inner);
     inner.context.caches.pods.subscribe(move |change: &Change<'_, Pod>| {
-        if names.upgrade().is_some_and(|inner| inner.concerns(change)) {
+        if names.upgrade().is_some_and(|inner| inner.needs_sync(change)) {
             queue.add(change.key.clone());
         }
     });
-    let told = Arc::downgrade(&inner);
+    let weak = Arc::downgrade(&inner);
     inner.context.caches.nodes.subscribe(move |change| {
-        if let Some(node) = told.upgrade().and_then(|inner| inner.node(change.key)) {
-            node.seen.send_modify(|count| *count += 1);
+        if let Some(node) = weak.upgrade().and_then(|inner| inner.node(change.key)) {
+            node.changes.send_modify(|count| *count += 1);
         }
     });
     let holder = Arc::downgrade(&inner);
     inner.context.caches.volume_claims.subscribe(move |change| {
-        // A claim of the same name that comes later is another disk.
+        // A later claim of the same name is another disk.
         if change.new.is_none()
             && let Some(inner) = holder.upgrade()
         {
@@ -109,13 +109,13 @@ pub(super) fn start(nodes: &Nodes) {
     }
 }
 
-/// The position of a container among those of its pod.
+/// Index of a container in its pod.
 pub(super) fn position(pod: &Pod, container: &str) -> Option<usize> {
     containers(pod.spec.as_ref()?).position(|(_, c)| c.name == container)
 }
 
-/// Ends all bodies on a node.
-pub(super) fn cut_off(nodes: &Nodes, node: &str) {
+/// Aborts all bodies on a node.
+pub(super) fn abort_bodies(nodes: &Nodes, node: &str) {
     nodes.inner.each_on(node, |tracked| {
         for (_, running) in tracked.bodies.drain() {
             running.abort.abort();
@@ -123,15 +123,15 @@ pub(super) fn cut_off(nodes: &Nodes, node: &str) {
     });
 }
 
-/// Everything on a node starts again.
+/// Restarts all containers of a node.
 pub(super) fn reboot(nodes: &Nodes, node: &str) {
     let now = nodes.inner.context.clock().now();
     nodes.inner.each_on(node, |tracked| tracked.machine.reboot(now));
 }
 
 impl Inner {
-    /// Whether a node has to look at a pod after a change. Its own reports are not news.
-    fn concerns(&self, change: &Change<'_, Pod>) -> bool {
+    /// Whether a change requires a sync of the pod. The kubelet's own status writes do not.
+    fn needs_sync(&self, change: &Change<'_, Pod>) -> bool {
         let Some(name) = change.last().node() else { return false };
         if let (Some(old), Some(new)) = (change.old, change.new) {
             let gates = new.spec.as_ref().is_some_and(|spec| spec.readiness_gates.is_some());
@@ -159,7 +159,7 @@ impl Inner {
         }
     }
 
-    /// A pod is gone: what it had is free.
+    /// Releases everything of a deleted pod.
     fn forget(&self, key: &Arc<str>) {
         let Some(tracked) = lock(&self.pods).remove(key) else { return };
         let mut tracked = lock(&tracked);
@@ -183,14 +183,14 @@ impl Inner {
 
 impl Tracked {
     fn release(&mut self) {
-        if let Some(share) = self.share.take() {
-            self.node.usage.release(&share);
+        if let Some(reservation) = self.reservation.take() {
+            self.node.usage.release(&reservation);
         }
     }
 }
 
 impl Nodes {
-    /// Looks at a pod: lets happen what is due, and reports what changed. The answer is when to look again.
+    /// Syncs a pod: does what is due, and writes the changed status. Returns when to sync again.
     async fn sync(&self, key: &Arc<str>) -> Result<Option<Timestamp>> {
         let inner = &self.inner;
         let pod = inner.context.caches.pods.get(key);
@@ -211,7 +211,7 @@ impl Nodes {
                 }
                 return Ok(None);
             }
-            None => self.take_in(key, &pod, &node),
+            None => self.track(key, &pod, &node),
         };
         let outcome = self.step(key, &pod, &mut lock(&tracked));
         self.apply(key, &pod, &tracked, outcome.effects);
@@ -227,34 +227,34 @@ impl Nodes {
         Ok(due)
     }
 
-    fn take_in(&self, key: &Arc<str>, pod: &Arc<Pod>, node: &Arc<Virtual>) -> Arc<Mutex<Tracked>> {
+    fn track(&self, key: &Arc<str>, pod: &Arc<Pod>, node: &Arc<VirtualNode>) -> Arc<Mutex<Tracked>> {
         let inner = &self.inner;
         let admitted = match inner.context.caches.nodes.get(&node.name) {
             Some(object) => node.usage.admit(pod, &object),
-            None => Ok(Share::default()),
+            None => Ok(Reservation::default()),
         };
-        let (share, refusal) = match admitted {
-            Ok(share) => (Some(share), None),
-            Err(refusal) => (None, Some(refusal)),
+        let (reservation, rejection) = match admitted {
+            Ok(reservation) => (Some(reservation), None),
+            Err(rejection) => (None, Some(rejection)),
         };
-        if let Some(Refusal { reason, message }) = &refusal {
+        if let Some(Rejection { reason, message }) = &rejection {
             node.recorder.event(&**pod, Severity::Warning, reason.clone(), message.clone());
         }
         let now = inner.context.clock().now();
-        let machine = match inner.settings.past {
-            Past::Forgotten => Machine::new(pod, now),
-            Past::Rebooted => Machine::rebooted(pod, now),
+        let machine = match inner.settings.existing_pods {
+            ExistingPods::New => Machine::new(pod, now),
+            ExistingPods::Rebooted => Machine::rebooted(pod, now),
         };
         let tracked = Tracked {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             node: node.clone(),
             address: node.remember(pod, &machine),
             machine,
-            share,
-            refusal,
+            reservation,
+            rejection,
             bodies: HashMap::new(),
             directories: HashMap::new(),
-            whole: None,
+            full_pod: None,
             mount_attempts: 0,
             reported: Some(inner.context.clock().now()),
             removed: false,
@@ -264,45 +264,45 @@ impl Nodes {
         tracked
     }
 
-    /// Lets happen what is due.
+    /// Does what is due.
     fn step(&self, key: &Arc<str>, pod: &Arc<Pod>, tracked: &mut Tracked) -> Outcome {
         let inner = &self.inner;
         let now = inner.context.clock().now();
         let deleting = pod.metadata.deletion_timestamp.is_some();
-        // Briefly told, a pod that was deleted says nothing more until it is gone: nobody waits for its last words.
-        let is_told = !deleting || inner.settings.reports == Reports::Full;
-        if let Some(Refusal { reason, message }) = &tracked.refusal {
-            let status = (is_told && !is_finished(pod)).then(|| rejected(pod, reason, message, now));
+        // With brief reports, a terminating pod gets no status updates.
+        let is_reported = !deleting || inner.settings.reports == Reports::Full;
+        if let Some(Rejection { reason, message }) = &tracked.rejection {
+            let status = (is_reported && !is_finished(pod)).then(|| rejected(pod, reason, message, now));
             let remove = deleting && !tracked.removed;
             return Outcome { effects: Vec::new(), status, due: None, remove };
         }
         let mut effects = self.prepare(pod, tracked, now);
         let mut images = lock(&tracked.node.images);
-        let mut around = Surroundings {
+        let mut inputs = MachineInputs {
             behaviour: &|container| inner.rules.behaviour(pod, container),
             misconfigured: &|container| misconfigured(&inner.context.server, pod, container),
-            last_words: &|container| inner.logs.end(key, &container.name),
+            log_tail: &|container| inner.logs.tail(key, &container.name),
             images: &mut images,
         };
-        effects.extend(tracked.machine.step(pod, now, &mut around));
+        effects.extend(tracked.machine.step(pod, now, &mut inputs));
         drop(images);
         if tracked.machine.finished {
             tracked.release();
         }
-        let told = || {
+        let build_status = || {
             let ip = tracked.address.map(|address| tracked.node.pod_ip(address));
             let addresses = Addresses { host: &tracked.node.host_ip, pod: ip.as_deref() };
             status(&tracked.machine, pod, addresses, now)
         };
         Outcome {
             effects,
-            status: is_told.then(told),
+            status: is_reported.then(build_status),
             due: tracked.machine.due(pod, now),
             remove: deleting && tracked.machine.finished && !tracked.removed,
         }
     }
 
-    /// Gets what a pod needs before anything starts: its volumes and an address.
+    /// Prepares what a pod needs before any container starts: its volumes and an IP.
     fn prepare(&self, pod: &Pod, tracked: &mut Tracked, now: Timestamp) -> Vec<Effect> {
         let inner = &self.inner;
         let mut effects = Vec::new();
@@ -360,7 +360,7 @@ impl Nodes {
     fn report(
         &self,
         pod: &Pod,
-        node: &Virtual,
+        node: &VirtualNode,
         container: Option<usize>,
         severity: Severity,
         reason: &'static str,
@@ -383,10 +383,10 @@ impl Nodes {
         node.recorder.event_on(about, severity, reason, message);
     }
 
-    /// The pod has ended: its object may go.
-    async fn remove(&self, node: &Virtual, pod: &Pod) -> Result<()> {
+    /// The pod has terminated: confirms the deletion of its object.
+    async fn remove(&self, node: &VirtualNode, pod: &Pod) -> Result<()> {
         let ended = match self.inner.settings.reports {
-            Reports::Brief(_) => node.writer.end(pod).await,
+            Reports::Brief(_) => node.writer.remove_terminated(pod).await,
             Reports::Full => Ok(false),
         };
         let removed = match ended {

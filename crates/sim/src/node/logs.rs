@@ -1,4 +1,4 @@
-//! Logs of containers: the last lines of each, and of the run before.
+//! Container logs: the last lines of the current and the previous run.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,12 +12,12 @@ use futures::stream::{self, BoxStream};
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-/// Most lines that are kept of a run.
-const MOST_LINES: usize = 2_000;
-/// Most bytes that are kept of a run.
-const MOST_BYTES: usize = 256 << 10;
-/// Most lines and bytes of a log that get into the status of a pod, as kubelets have it.
-const END: (usize, usize) = (80, 2048);
+/// Maximum lines kept of a run.
+const MAX_LINES: usize = 2_000;
+/// Maximum bytes kept of a run.
+const MAX_BYTES: usize = 256 << 10;
+/// Maximum lines and bytes of a log tail in the termination message, as in the kubelet.
+const TAIL_LIMITS: (usize, usize) = (80, 2048);
 
 /// The logs of all containers. Clones share one state.
 #[derive(Clone, Default)]
@@ -37,7 +37,7 @@ struct Record {
 /// The log of one run of a container.
 struct Log {
     lines: Mutex<Lines>,
-    /// Counts changes; ends with the run.
+    /// Incremented by each change; closed at the end of the run.
     changed: watch::Sender<u64>,
 }
 
@@ -45,12 +45,12 @@ struct Log {
 struct Lines {
     lines: VecDeque<(Timestamp, Bytes)>,
     bytes: usize,
-    /// How many lines were dropped.
+    /// Number of dropped lines.
     dropped: usize,
     over: bool,
 }
 
-/// Where a container writes its log.
+/// Log writer of a container.
 #[derive(Clone)]
 pub struct LogSink {
     log: Arc<Log>,
@@ -89,7 +89,7 @@ impl Lines {
     fn push(&mut self, at: Timestamp, line: Bytes) {
         self.bytes += line.len();
         self.lines.push_back((at, line));
-        while self.lines.len() > MOST_LINES || self.bytes > MOST_BYTES {
+        while self.lines.len() > MAX_LINES || self.bytes > MAX_BYTES {
             let Some((_, line)) = self.lines.pop_front() else { return };
             self.bytes -= line.len();
             self.dropped += 1;
@@ -98,7 +98,7 @@ impl Lines {
 }
 
 impl Logs {
-    /// The log of a run. A new run keeps the log of the one before.
+    /// The log of a run. A new run retains the log of the previous one.
     pub(super) fn sink(&self, pod: &Arc<str>, container: &str, run: u32, clock: Clock) -> LogSink {
         let mut pods = self.pods();
         let record = pods.entry(pod.clone()).or_default().entry(container.to_owned()).or_default();
@@ -106,11 +106,11 @@ impl Logs {
             let log = Arc::new(Log { lines: Mutex::default(), changed: watch::Sender::new(0) });
             record.previous = record.current.replace((run, log)).map(|(_, log)| log);
         }
-        let (_, log) = record.current.as_ref().expect("it was just set");
+        let (_, log) = record.current.as_ref().expect("set above");
         LogSink { log: log.clone(), clock }
     }
 
-    /// A run is over: whoever follows its log has seen all.
+    /// Closes the log of a run: followers then reach its end.
     pub(super) fn close(&self, pod: &Arc<str>, container: &str) {
         let pods = self.pods();
         if let Some(record) = pods.get(pod).and_then(|containers| containers.get(container)) {
@@ -118,30 +118,30 @@ impl Logs {
         }
     }
 
-    /// The end of the log of the current run, if there is one.
-    pub(super) fn end(&self, pod: &Arc<str>, container: &str) -> Option<Box<str>> {
+    /// Tail of the log of the current run, if there is one.
+    pub(super) fn tail(&self, pod: &Arc<str>, container: &str) -> Option<Box<str>> {
         let pods = self.pods();
         let (_, log) = pods.get(pod)?.get(container)?.current.as_ref()?;
         let lines = log.lines();
-        let last = lines.lines.iter().skip(lines.lines.len().saturating_sub(END.0));
+        let last = lines.lines.iter().skip(lines.lines.len().saturating_sub(TAIL_LIMITS.0));
         let bytes = last.flat_map(|(_, line)| line.iter().copied()).collect::<Vec<u8>>();
-        let end = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(END.1)..]).into_owned();
+        let end = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(TAIL_LIMITS.1)..]).into_owned();
         (!end.is_empty()).then(|| end.into())
     }
 
-    /// How many pods have logs.
+    /// Number of pods with logs.
     pub(super) fn len(&self) -> usize {
         self.pods().len()
     }
 
-    /// Forgets the logs of a pod.
+    /// Drops the logs of a pod.
     pub(super) fn forget(&self, pod: &Arc<str>) {
         for record in self.pods().remove(pod).into_iter().flat_map(HashMap::into_values) {
             record.close();
         }
     }
 
-    /// Reads a log. `runs`: how often the container was started.
+    /// Reads a log. `runs`: number of starts of the container.
     pub(super) fn read(
         &self,
         pod: &Arc<str>,
@@ -181,7 +181,7 @@ impl Logs {
     }
 }
 
-/// What is there already, and the number of the line that comes next.
+/// The existing lines, and the index of the next one.
 fn first_part(log: &Log, options: &LogOptions, now: Timestamp) -> (Bytes, usize) {
     let lines = log.lines();
     let since = options
@@ -201,7 +201,7 @@ fn first_part(log: &Log, options: &LogOptions, now: Timestamp) -> (Bytes, usize)
     (text.into(), lines.dropped + lines.lines.len())
 }
 
-/// What comes later, until the run is over.
+/// Later lines, until the run ends.
 fn rest(log: Arc<Log>, next: usize, timestamps: bool) -> impl futures::Stream<Item = Bytes> + Send + 'static {
     let changed = log.changed.subscribe();
     stream::unfold((log, changed, next), move |(log, mut changed, mut next)| async move {

@@ -1,8 +1,8 @@
-//! Virtual nodes: kubelets that run containers which are not there.
+//! Virtual nodes: kubelets that simulate containers.
 //!
-//! What happens to a pod is decided by a pure machine, [`lifecycle`], and worded by [`status`]; [`kubelet`] drives the
-//! machines of all pods of all nodes with a few tasks and one timer, and writes what changed. Rules say how containers
-//! behave ([`Behaviour`]), and a container can be given a [`Body`]: a Rust function that does its work.
+//! The pure state machine [`lifecycle`] decides what happens to a pod, and [`status`] derives its status; [`kubelet`]
+//! drives the machines of all pods of all nodes with a few tasks and one timer, and writes the changes. Rules define
+//! the [`Behaviour`] of containers, and a container can have a [`Body`]: a Rust function that it runs.
 
 mod admit;
 mod backoff;
@@ -44,52 +44,52 @@ use capstan_apiserver::auth::Auth;
 
 use crate::context::Context;
 
-/// Which nodes there are, and how they behave.
+/// Nodes and their behaviour.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The nodes at the start.
+    /// The initial nodes.
     pub nodes: Vec<NodeTemplate>,
-    /// How containers behave; later rules count more.
+    /// Behaviour of containers; later rules take precedence.
     pub rules: Vec<(Match, Behaviour)>,
-    /// How often a node renews its lease. With many nodes and much virtual time, seldom is cheaper.
+    /// Lease renewal interval. With many nodes and much virtual time, a long interval is cheaper.
     pub heartbeat: Duration,
-    /// How long a lease lasts.
+    /// Lease duration.
     pub lease: Duration,
-    /// Which events nodes report.
+    /// Events that nodes record.
     pub events: Events,
-    /// How nodes report on their pods.
+    /// Pod status updates by nodes.
     pub reports: Reports,
-    /// How many pods are worked on at the same time.
+    /// Number of pods synced concurrently.
     pub workers: usize,
-    /// What becomes of pods that ran before their nodes were there.
-    pub past: Past,
-    /// Where the files of nodes are, a directory for each; in memory if nothing. Only bodies that open files themselves
-    /// need them on disk.
+    /// How pods are treated that ran before their nodes started.
+    pub existing_pods: ExistingPods,
+    /// Root of the nodes' file systems, a directory for each; in memory if `None`. Only bodies that open files
+    /// themselves need them on disk.
     pub hosts: Option<PathBuf>,
-    /// What runs on every node beside its containers.
+    /// Service that runs on every node beside its containers.
     pub service: Option<HostService>,
 }
 
-/// What becomes of pods that ran before their nodes were there.
+/// How pods are treated that ran before their nodes started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Past {
-    /// They start as if they had just come: the cluster is a copy of another one.
-    Forgotten,
-    /// Their nodes were off: containers start again, and are counted.
+pub enum ExistingPods {
+    /// They start from scratch: the cluster is a copy of another one.
+    New,
+    /// Their nodes were off: containers restart, and restarts are counted.
     Rebooted,
 }
 
-/// How nodes report on their pods.
+/// Pod status updates by nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reports {
     /// Every change, as a kubelet does.
     Full,
-    /// What others wait for at once, everything else at most this often, nothing of pods that were deleted, and past
-    /// admission and managed fields, as what nodes say of themselves: for thousands of nodes.
+    /// Changes that others wait for at once, other changes at most this often, none of terminating pods; bypasses
+    /// admission and managedFields: for thousands of nodes.
     Brief(Duration),
 }
 
-/// Which events are reported.
+/// Events that nodes record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Events {
     /// All, as a kubelet does: about four for each container that starts.
@@ -110,7 +110,7 @@ impl Default for Settings {
             events: Events::All,
             reports: Reports::Full,
             workers: 4,
-            past: Past::Forgotten,
+            existing_pods: ExistingPods::New,
             hosts: None,
             service: None,
         }

@@ -1,4 +1,4 @@
-//! What pods need from elsewhere before their containers can run: volumes, and variables from ConfigMaps and Secrets.
+//! Dependencies of containers: volumes, and variables from ConfigMaps and Secrets.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,7 +19,7 @@ fn secrets() -> TableKey {
     TableKey::new("", "secrets")
 }
 
-/// The volume that is not there, in the words of the event about it.
+/// The message of the `FailedMount` event for a missing volume, if any.
 pub(super) fn missing(server: &Server, caches: &Caches, pod: &Pod) -> Option<String> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
@@ -45,8 +45,7 @@ pub(super) fn missing(server: &Server, caches: &Caches, pod: &Pod) -> Option<Str
     })
 }
 
-/// The ConfigMaps and Secrets that a volume cannot do without. The certificates of the cluster are not among them: they
-/// come in their own time.
+/// The ConfigMaps and Secrets that a volume requires, except the root CA ConfigMap, which is published asynchronously.
 fn needs(volume: &Volume) -> Vec<(TableKey, String)> {
     let mut needs = Vec::new();
     if let Some(map) = volume.config_map.as_ref().filter(|map| map.optional != Some(true)) {
@@ -67,7 +66,7 @@ fn needs(volume: &Volume) -> Vec<(TableKey, String)> {
     needs
 }
 
-/// What is wrong with the variables of a container.
+/// Configuration error in the environment of a container.
 pub(super) fn misconfigured(server: &Server, pod: &Pod, container: &Container) -> Option<String> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let absent = |table: TableKey, name: &str| server.store().get(&table, namespace, name).is_none();
@@ -143,7 +142,7 @@ pub(super) fn environment(
     env
 }
 
-/// Replaces `$(NAME)`; `$$` is a dollar sign, and names that are not there stay.
+/// Expands `$(NAME)`; `$$` is a dollar sign, and unknown names are left as they are.
 pub(super) fn expand(text: &str, env: &BTreeMap<String, String>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -192,21 +191,21 @@ fn resource_of(container: &Container, path: &str) -> Option<String> {
     let resources = container.resources.as_ref()?;
     let list = if list == "limits" { &resources.limits } else { &resources.requests };
     let quantity = list.as_ref()?.get(name)?;
-    // Whole processors, rounded up; bytes.
+    // Whole CPUs, rounded up; bytes.
     Some(capstan_semantics::quantity::units(quantity).to_string())
 }
 
-/// Directories that a pod's volumes are in.
+/// Directories of a pod's volumes.
 pub(super) struct Directories<'a> {
-    /// The node's files.
+    /// The node's file system.
     pub(super) host: &'a Directory,
-    /// The pod's own, by volume.
+    /// The pod's own volumes, by name.
     pub(super) own: &'a mut HashMap<String, Directory>,
-    /// Those of claims.
+    /// Volumes of claims.
     pub(super) claim: &'a dyn Fn(&str) -> Directory,
 }
 
-/// What is mounted into a container.
+/// Mounts of a container.
 pub(super) fn mounts(pod: &Pod, container: &Container, directories: &mut Directories<'_>) -> Vec<Mount> {
     let Some(spec) = &pod.spec else { return Vec::new() };
     let mounts = container.volume_mounts.iter().flatten().filter_map(|mount| {
@@ -256,7 +255,7 @@ fn source(pod: &Pod, spec: &PodSpec, volume: &Volume, directories: &mut Director
     Source::Shared(directories.own.entry(volume.name.clone()).or_insert_with(made).clone(), String::new())
 }
 
-/// Where a node keeps what belongs to a pod, if it keeps files on disk.
+/// Directory of a pod on its node, if its file system is on disk.
 pub(super) fn pod_directory(uid: &str) -> String {
     format!("var/lib/kubelet/pods/{uid}")
 }
@@ -278,12 +277,12 @@ fn projection(pod: &Pod, spec: &PodSpec, source: &VolumeProjection) -> Option<So
     let token = source.service_account_token.as_ref()?;
     let account = spec.service_account_name.as_deref().unwrap_or("default");
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    // Bodies talk to the server as their account directly; the file only has to be there.
+    // Bodies authenticate as their service account directly; the token file only has to exist.
     let text = format!("system:serviceaccount:{namespace}:{account}");
     Some(Source::Fixed([(token.path.clone(), Bytes::from(text))].into()))
 }
 
-/// A field as a file has it: labels and annotations are lists of lines.
+/// A downward API field as file content: labels and annotations are lists of lines.
 fn downward_field(pod: &Pod, path: &str) -> String {
     let lines = |map: &Option<BTreeMap<String, String>>| {
         let lines = map.iter().flatten().map(|(key, value)| format!("{key}={value:?}"));

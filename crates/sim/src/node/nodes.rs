@@ -1,4 +1,4 @@
-//! The nodes, and what can be done to them from outside: add, remove, stop, start, change, fail.
+//! Virtual nodes and operations on them: add, remove, stop, start, update, inject faults.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,7 +23,7 @@ use super::lifecycle::{Machine, containers};
 use super::logs::Logs;
 use super::power::Power;
 use super::template::{NodeTemplate, host_ip, lease, pod_prefix};
-use super::{Past, Reports, Settings, status};
+use super::{ExistingPods, Reports, Settings, status};
 use crate::Pod;
 use crate::context::Context;
 use crate::events::Recorder;
@@ -39,7 +39,7 @@ pub struct Nodes {
 #[derive(Clone)]
 pub struct NodeHandle {
     pub(super) nodes: Nodes,
-    pub(super) node: Arc<Virtual>,
+    pub(super) node: Arc<VirtualNode>,
 }
 
 pub(super) struct Inner {
@@ -47,22 +47,22 @@ pub(super) struct Inner {
     pub(super) settings: Settings,
     pub(super) rules: Rules,
     pub(super) logs: Logs,
-    pub(super) nodes: RwLock<HashMap<Arc<str>, Arc<Virtual>>>,
+    pub(super) nodes: RwLock<HashMap<Arc<str>, Arc<VirtualNode>>>,
     pub(super) pods: Mutex<HashMap<Arc<str>, Arc<Mutex<Tracked>>>>,
-    /// Pods to look at.
+    /// Pods to sync.
     pub(super) queue: Queue,
-    /// Nodes whose lease is to be renewed.
-    pub(super) beats: Queue,
-    /// Directories of claims of volumes.
+    /// Nodes with a due lease renewal.
+    pub(super) lease_renewals: Queue,
+    /// Directories of PersistentVolumeClaims.
     pub(super) claims: Mutex<HashMap<String, Directory>>,
-    /// The API as pods see it.
+    /// The API as pods access it.
     api: Api,
     next: AtomicU32,
     registered: watch::Sender<bool>,
 }
 
 /// A node.
-pub(super) struct Virtual {
+pub(super) struct VirtualNode {
     pub(super) name: Arc<str>,
     pub(super) index: u32,
     pub(super) host_ip: String,
@@ -73,13 +73,13 @@ pub(super) struct Virtual {
     pub(super) usage: Usage,
     pub(super) writer: Writer,
     pub(super) recorder: Recorder,
-    /// Counts changes of its object.
-    pub(super) seen: watch::Sender<u64>,
-    /// What runs beside its containers.
+    /// Incremented by each change of its object.
+    pub(super) changes: watch::Sender<u64>,
+    /// The service beside its containers.
     pub(super) service: Mutex<Option<AbortHandle>>,
 }
 
-/// The last parts of the addresses of a node's pods that are in use.
+/// Allocator of the last octets of a node's pod IPs.
 #[derive(Debug, Default)]
 pub(super) struct Addresses {
     used: [u64; 4],
@@ -87,12 +87,12 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    /// An address that is free, if there is one. Addresses are not used again at once.
+    /// A free address, if there is one. Released addresses are not reused at once.
     pub(super) fn take(&mut self) -> Option<u8> {
         for _ in 0..=u8::MAX {
             self.next = self.next.wrapping_add(1);
             let (word, bit) = (usize::from(self.next / 64), self.next % 64);
-            // The first two and the last one have other uses.
+            // .0, .1 and .255 are reserved.
             if (2..=254).contains(&self.next) && self.used[word] & (1 << bit) == 0 {
                 self.used[word] |= 1 << bit;
                 return Some(self.next);
@@ -105,8 +105,8 @@ impl Addresses {
         self.used.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// The address that a pod had, if it is free, or another one.
-    fn take_again(&mut self, last: Option<u8>) -> Option<u8> {
+    /// The previous address of a pod if it is free, else another one.
+    fn take_previous(&mut self, last: Option<u8>) -> Option<u8> {
         let free = |last: &u8| (2..=254).contains(last) && self.used[usize::from(last / 64)] & (1 << (last % 64)) == 0;
         match last.filter(free) {
             Some(last) => {
@@ -122,13 +122,13 @@ impl Addresses {
     }
 }
 
-impl Virtual {
-    /// An address of a pod.
+impl VirtualNode {
+    /// A pod IP.
     pub(super) fn pod_ip(&self, last: u8) -> String {
         format!("{}.{last}", pod_prefix(self.index))
     }
 
-    /// What a node knows of a pod that ran on it before: its images are there, and it has its address.
+    /// Restores the state of a pod that ran on the node before: its images and its address.
     pub(super) fn remember(&self, pod: &Pod, machine: &Machine) -> Option<u8> {
         let spec = pod.spec.as_ref().filter(|_| !machine.is_new())?;
         let ran = containers(spec).zip(&machine.slots).filter(|(_, slot)| slot.runs > 0);
@@ -138,7 +138,7 @@ impl Virtual {
         }
         let ip = pod.status.as_ref().and_then(|status| status.pod_ip.as_deref());
         let last = ip.and_then(|ip| ip.strip_prefix(&pod_prefix(self.index))?.strip_prefix('.')?.parse().ok());
-        lock(&self.addresses).take_again(last)
+        lock(&self.addresses).take_previous(last)
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -165,7 +165,7 @@ impl Nodes {
             nodes: RwLock::default(),
             pods: Mutex::default(),
             queue: Queue::default(),
-            beats: Queue::default(),
+            lease_renewals: Queue::default(),
             claims: Mutex::default(),
             api: Api::new(context.server.clone(), auth),
             next: AtomicU32::new(0),
@@ -187,7 +187,7 @@ impl Nodes {
         nodes
     }
 
-    /// Counts what nodes hold.
+    /// Reports the number of held items as gauges.
     fn count(&self) {
         let of = |count: fn(&Inner) -> usize| {
             let inner = Arc::downgrade(&self.inner);
@@ -202,18 +202,18 @@ impl Nodes {
         gauges.add("nodes: usage", of(|inner| inner.each_node(|node| node.usage.pods())));
     }
 
-    /// Waits until the nodes that were there at the start have registered.
+    /// Waits until the initial nodes are registered.
     pub async fn registered(&self) {
         // An error means that the cluster stops.
         let _ = self.inner.registered.subscribe().wait_for(|registered| *registered).await;
     }
 
-    /// Adds a node. An object of that name that is there already is taken over as it is.
+    /// Adds a node. An existing Node object of that name is adopted unchanged.
     pub async fn add(&self, template: NodeTemplate) -> Result<NodeHandle> {
         let name: Arc<str> = template.name.as_str().into();
         let index = self.inner.next.fetch_add(1, Ordering::Relaxed);
         let user = UserInfo::new(format!("system:node:{name}"), &["system:nodes", "system:authenticated"]);
-        let node = Arc::new(Virtual {
+        let node = Arc::new(VirtualNode {
             name: name.clone(),
             index,
             host_ip: host_ip(index),
@@ -229,7 +229,7 @@ impl Nodes {
             usage: Usage::default(),
             writer: self.inner.context.writer(user, "kubelet"),
             recorder: self.inner.context.recorder_on("kubelet", &name),
-            seen: watch::Sender::new(0),
+            changes: watch::Sender::new(0),
             service: Mutex::default(),
         });
         self.inner.nodes.write().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), node.clone());
@@ -237,7 +237,7 @@ impl Nodes {
         let handle = NodeHandle { nodes: self.clone(), node: node.clone() };
         let object = match node.writer.create(&template.node(index, now)).await {
             Err(error) if is_already_exists(&error) => {
-                if self.inner.settings.past == Past::Rebooted {
+                if self.inner.settings.existing_pods == ExistingPods::Rebooted {
                     handle.boot().await?;
                 }
                 Arc::new(node.writer.read::<Node>(None, &name).await?)
@@ -250,7 +250,7 @@ impl Nodes {
             _ => {}
         }
         handle.start_service();
-        self.inner.beats.add_after(name.clone(), self.inner.first_beat(index));
+        self.inner.lease_renewals.add_after(name.clone(), self.inner.first_renewal(index));
         for pod in self.inner.context.caches.pods.on_node(&name) {
             self.inner.queue.add(crate::informer::key_of(&pod.metadata));
         }
@@ -270,12 +270,12 @@ impl Nodes {
         names
     }
 
-    /// Says how containers behave from now on.
+    /// Adds a rule for the behaviour of containers.
     pub fn rule(&self, which: Match, behaviour: Behaviour) -> RuleId {
         self.inner.rules.add(which, behaviour)
     }
 
-    /// Takes a rule back.
+    /// Removes a rule.
     pub fn remove_rule(&self, id: RuleId) {
         self.inner.rules.remove(id);
     }
@@ -286,12 +286,12 @@ impl Nodes {
         self.inner.change(namespace, pod, container, |machine, at| machine.kill(at, code, reason, now))
     }
 
-    /// Makes a container ready or not, whatever its behaviour; nothing gives it back to its behaviour.
+    /// Overrides the readiness of a container; `None` removes the override.
     pub fn set_ready(&self, namespace: &str, pod: &str, container: &str, ready: Option<bool>) -> Result<()> {
         self.inner.change(namespace, pod, container, |machine, at| machine.force_ready(at, ready))
     }
 
-    /// Makes a pod fail, as a node under pressure does: `Evicted`, for instance.
+    /// Fails a pod with a reason, as a node under pressure does: `Evicted`, for instance.
     pub fn fail(&self, namespace: &str, pod: &str, reason: &str, message: &str) -> Result<()> {
         let now = self.inner.context.clock().now();
         let end = super::lifecycle::End::Failed { reason: reason.into(), message: message.into() };
@@ -305,23 +305,23 @@ impl NodeHandle {
         &self.node.name
     }
 
-    /// The object, as it is in the cache.
+    /// The object from the cache.
     pub fn object(&self) -> Option<Arc<Node>> {
         self.nodes.inner.context.caches.nodes.get(&self.node.name)
     }
 
-    /// Waits until the object is as wanted.
+    /// Waits until the object meets a condition.
     pub async fn until(&self, wanted: impl Fn(&Node) -> bool) {
-        let mut seen = self.node.seen.subscribe();
+        let mut changes = self.node.changes.subscribe();
         while !self.object().is_some_and(|node| wanted(&node)) {
-            if seen.changed().await.is_err() {
-                // The cluster stops, and nothing changes any more.
+            if changes.changed().await.is_err() {
+                // The cluster stops: no more changes.
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// The node's files: what `hostPath` volumes show.
+    /// The node's file system: what `hostPath` volumes mount.
     pub fn host(&self) -> &Directory {
         &self.node.host
     }
@@ -331,38 +331,38 @@ impl NodeHandle {
         &self.nodes
     }
 
-    /// A client of somebody on this node.
+    /// A client of a user on this node.
     pub fn client_of(&self, user: UserInfo, namespace: &str) -> kube::Client {
         self.nodes.inner.api.as_user(user).client(namespace)
     }
 
-    /// Writes objects as a user of this node.
+    /// A writer of a user on this node.
     pub(super) fn writer_of(&self, user: UserInfo) -> Writer {
         self.nodes.inner.context.writer(user, "pod")
     }
 
-    /// Changes how much there is of a resource; nothing takes it away.
+    /// Sets the capacity of a resource; `None` removes it.
     pub async fn set_capacity(&self, resource: &str, amount: Option<&str>) -> Result<()> {
         let body = json!({"status": {"capacity": {resource: amount}, "allocatable": {resource: amount}}});
         self.patch_status(body).await
     }
 
-    /// Changes how much of a resource may be handed out, without what is broken.
+    /// Sets the allocatable amount of a resource, which excludes unhealthy devices.
     pub async fn set_allocatable(&self, resource: &str, amount: &str) -> Result<()> {
         self.patch_status(json!({"status": {"allocatable": {resource: amount}}})).await
     }
 
-    /// Says how many devices of a resource there are, and how many of them may be handed out.
+    /// Sets capacity and allocatable of a device plugin resource.
     pub async fn set_devices(&self, resource: &str, capacity: usize, allocatable: usize) -> Result<()> {
         let (capacity, allocatable) = (capacity.to_string(), allocatable.to_string());
         self.patch_status(json!({"status": {"capacity": {resource: capacity}, "allocatable": {resource: allocatable}}}))
             .await
     }
 
-    /// Takes back what a DRA driver offered here, as a kubelet does once the driver is gone.
+    /// Deletes the ResourceSlices of a DRA driver on this node, as a kubelet does after the driver is gone.
     pub async fn withdraw_slices(&self, driver: &str) -> Result<()> {
         let context = &self.nodes.inner.context;
-        // A kubelet deletes them all in one request, which needs a right for each when done one by one.
+        // A kubelet sends one deletecollection request; one by one, each delete would need its own permission.
         let writer = context.writer(UserInfo::new("system:kubelet", &["system:masters"]), "kubelet");
         for slice in context.caches.resource_slices.list() {
             if slice.spec.driver == driver && slice.spec.node_name.as_deref() == Some(&*self.node.name) {
@@ -375,7 +375,7 @@ impl NodeHandle {
         Ok(())
     }
 
-    /// Takes the node out of use for new pods, or back.
+    /// Cordons or uncordons the node.
     pub async fn cordon(&self, out: bool) -> Result<()> {
         self.patch(None, json!({"spec": {"unschedulable": out.then_some(true)}})).await
     }
@@ -403,7 +403,7 @@ impl NodeHandle {
         self.node.writer.patch::<Node>(None, &self.node.name, Some("status"), kind, body).await.map(drop)
     }
 
-    /// Removes the node: its object is deleted, and nothing on it runs any more.
+    /// Removes the node: its object is deleted, and all its containers stop.
     pub async fn remove(self) -> Result<()> {
         self.down();
         let inner = &self.nodes.inner;
@@ -422,20 +422,20 @@ impl NodeHandle {
     }
 
     async fn patch(&self, subresource: Option<&str>, body: serde_json::Value) -> Result<()> {
-        let Virtual { writer, name, .. } = &*self.node;
+        let VirtualNode { writer, name, .. } = &*self.node;
         match self.nodes.inner.settings.reports {
-            Reports::Brief(_) => writer.adjust::<Node>(name, &body).await,
+            Reports::Brief(_) => writer.patch_unadmitted::<Node>(name, &body).await,
             Reports::Full => writer.patch::<Node>(None, name, subresource, PatchKind::Merge, body).await.map(drop),
         }
     }
 }
 
 impl Inner {
-    pub(super) fn node(&self, name: &str) -> Option<Arc<Virtual>> {
+    pub(super) fn node(&self, name: &str) -> Option<Arc<VirtualNode>> {
         self.nodes.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    fn each_node(&self, count: impl Fn(&Virtual) -> usize) -> usize {
+    fn each_node(&self, count: impl Fn(&VirtualNode) -> usize) -> usize {
         self.nodes.read().unwrap_or_else(PoisonError::into_inner).values().map(|node| count(node)).sum()
     }
 
@@ -443,7 +443,7 @@ impl Inner {
         lock(&self.pods).get(key).cloned()
     }
 
-    /// Changes the machine of a pod, and has it looked at.
+    /// Changes the state machine of a pod, and enqueues the pod.
     fn change_pod(
         &self,
         namespace: &str,
@@ -491,6 +491,6 @@ mod tests {
     #[test]
     fn a_pod_gets_its_address_again_unless_somebody_else_has_it() {
         let mut addresses = Addresses::default();
-        assert_eq!([Some(9), Some(9), None, Some(1)].map(|last| addresses.take_again(last)), [9, 2, 3, 4].map(Some));
+        assert_eq!([Some(9), Some(9), None, Some(1)].map(|last| addresses.take_previous(last)), [9, 2, 3, 4].map(Some));
     }
 }

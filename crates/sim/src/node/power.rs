@@ -1,4 +1,4 @@
-//! Nodes that fail: kubelets that stop, and machines that are switched off and on.
+//! Node faults: stopped kubelets, and nodes that are powered off and on.
 
 use super::kubelet;
 use super::nodes::{NodeHandle, lock};
@@ -6,25 +6,26 @@ use super::template::uuid;
 use capstan_apiserver::error::Result;
 use serde_json::json;
 
-/// Whether a node is there.
+/// Power state of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Power {
     /// It runs.
     #[default]
     Up,
-    /// Its containers run, but nobody watches over them or says so.
+    /// Containers run, but the kubelet is stopped.
     Unwatched,
-    /// Nothing runs.
+    /// Powered off.
     Down,
 }
 
 impl NodeHandle {
-    /// Whether the node runs and says so.
+    /// Whether the node and its kubelet run.
     pub fn is_up(&self) -> bool {
         self.node.is_up()
     }
 
-    /// Stops the kubelet: containers go on, but the node shows no sign of life, and nothing starts, ends or is reported.
+    /// Stops the kubelet: containers keep running, but the node sends no heartbeats, and nothing starts, stops or is
+    /// reported.
     pub fn stop_kubelet(&self) {
         let mut power = lock(&self.node.power);
         if *power == Power::Up {
@@ -33,15 +34,14 @@ impl NodeHandle {
         }
     }
 
-    /// Switches the node off: it shows no sign of life, and nothing on it runs.
+    /// Powers the node off: it sends no heartbeats, and nothing on it runs.
     pub fn down(&self) {
         *lock(&self.node.power) = Power::Down;
         self.stop_service();
-        kubelet::cut_off(&self.nodes, &self.node.name);
+        kubelet::abort_bodies(&self.nodes, &self.node.name);
     }
 
-    /// Starts the kubelet, or switches the node on. After it was off, containers are started again, and `bootID` is a new
-    /// one.
+    /// Starts the kubelet, or powers the node on. After power-off, containers restart, and `bootID` changes.
     pub async fn up(&self) -> Result<()> {
         let before = std::mem::take(&mut *lock(&self.node.power));
         let inner = &self.nodes.inner;
@@ -51,7 +51,7 @@ impl NodeHandle {
         }
         if before != Power::Up {
             self.start_service();
-            inner.beats.add(self.node.name.clone());
+            inner.lease_renewals.add(self.node.name.clone());
             for pod in inner.context.caches.pods.on_node(&self.node.name) {
                 inner.queue.add(crate::informer::key_of(&pod.metadata));
             }
@@ -59,7 +59,7 @@ impl NodeHandle {
         Ok(())
     }
 
-    /// Says that the machine was switched on.
+    /// Reports the new `bootID`.
     pub(super) async fn boot(&self) -> Result<()> {
         let now = self.nodes.inner.context.clock().now().to_string();
         let body = json!({"status": {"nodeInfo": {"bootID": uuid(&[&self.node.name, "boot", &now])}}});

@@ -1,4 +1,4 @@
-//! How nodes report on their pods.
+//! Pod status updates by nodes.
 
 use std::sync::Mutex;
 
@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use super::Reports;
 use super::backoff::after;
 use super::kubelet::Tracked;
-use super::nodes::{Nodes, Virtual, lock};
+use super::nodes::{Nodes, VirtualNode, lock};
 use crate::Pod;
 
 impl Nodes {
-    /// Reports what changed. The answer is when to do so, if not now.
+    /// Writes the changed status. Returns when to write it, if not now.
     pub(super) async fn report_status(
         &self,
-        node: &Virtual,
+        node: &VirtualNode,
         pod: &Pod,
         tracked: &Mutex<Tracked>,
         status: &PodStatus,
@@ -34,19 +34,18 @@ impl Nodes {
         let due = lock(tracked).reported.map(|reported| after(reported, every));
         if let (Some(before), Some(due)) = (before, due)
             && due > now
-            && !is_news(before, status)
+            && !is_urgent(before, status)
         {
             return Ok(Some(due));
         }
-        node.writer.tell(pod, status).await?;
+        node.writer.write_pod_status(pod, status).await?;
         lock(tracked).reported = Some(now);
         Ok(None)
     }
 }
 
-/// Whether somebody may wait for what is new: the phase, whether it is ready, containers that ran and ended badly, and
-/// those that cannot start.
-fn is_news(before: &PodStatus, now: &PodStatus) -> bool {
+/// Whether a change must be reported at once: phase, readiness, failed containers and containers that cannot start.
+fn is_urgent(before: &PodStatus, now: &PodStatus) -> bool {
     let ready = |status: &PodStatus| {
         let conditions = status.conditions.iter().flatten();
         conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
@@ -58,11 +57,11 @@ fn is_news(before: &PodStatus, now: &PodStatus) -> bool {
     before.phase != now.phase
         || ready(before) != ready(now)
         || restarts(before) != restarts(now)
-        || !troubles(before).eq(troubles(now))
+        || !waiting_reasons(before).eq(waiting_reasons(now))
 }
 
-/// Why containers wait that do not merely wait for their turn.
-fn troubles(status: &PodStatus) -> impl Iterator<Item = (&str, &str)> {
+/// Waiting reasons of containers other than waiting for their turn.
+fn waiting_reasons(status: &PodStatus) -> impl Iterator<Item = (&str, &str)> {
     let lists = [&status.init_container_statuses, &status.container_statuses];
     lists.into_iter().flatten().flatten().filter_map(|container| {
         let reason = container.state.as_ref()?.waiting.as_ref()?.reason.as_deref()?;
@@ -70,20 +69,20 @@ fn troubles(status: &PodStatus) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// Reports the status of a pod, if nobody else changed the pod meanwhile.
-async fn write_status(node: &Virtual, pod: &Pod, status: &PodStatus) -> Result<()> {
+/// Writes the status of a pod, with its resource version as precondition.
+async fn write_status(node: &VirtualNode, pod: &Pod, status: &PodStatus) -> Result<()> {
     let to_value = |status: &PodStatus| serde_json::to_value(status).expect("a status is plain data");
-    let mut fresh = to_value(status);
+    let mut patch = to_value(status);
     let before = pod.status.as_ref().map(to_value).unwrap_or_default();
-    if let (Value::Object(before), Value::Object(fresh)) = (before, &mut fresh) {
+    if let (Value::Object(before), Value::Object(patch)) = (before, &mut patch) {
         for key in before.keys() {
-            fresh.entry(key.clone()).or_insert(Value::Null);
+            patch.entry(key.clone()).or_insert(Value::Null);
         }
     }
     let meta = &pod.metadata;
     let body = json!({
         "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
-        "status": fresh,
+        "status": patch,
     });
     let name = meta.name.as_deref().unwrap_or_default();
     let namespace = meta.namespace.as_deref();
@@ -116,7 +115,7 @@ mod tests {
             (status("False", 1, "PodInitializing"), true),
             (status("False", 0, "ImagePullBackOff"), true),
         ] {
-            assert_eq!(is_news(&before, &now), news, "{now:?}");
+            assert_eq!(is_urgent(&before, &now), news, "{now:?}");
         }
     }
 }

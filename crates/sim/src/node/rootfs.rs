@@ -1,5 +1,5 @@
-//! The file system of a container on disk, for a body that opens files itself: links to directories that are shared, and
-//! files for what comes from objects.
+//! Root file system of a container on disk, for a body that opens files itself: symlinks to shared directories, and
+//! files for ConfigMaps and Secrets.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
@@ -10,11 +10,11 @@ use super::disk;
 use super::files::{Files, Mount, Source, join};
 
 impl Files {
-    /// Makes what is mounted into the container below a directory that stands for its root. Called again, it brings
-    /// ConfigMaps and Secrets up to date. Directories that are in memory are left out.
+    /// Creates the mounts of the container below a root directory. Called again, it updates ConfigMaps and Secrets.
+    /// In-memory directories are skipped.
     pub fn lay_out(&self, root: &Path) -> io::Result<()> {
         let mut mounts: Vec<&Mount> = self.mounts.iter().collect();
-        // A mount may be within another one.
+        // A mount may be inside another one.
         mounts.sort_by_key(|mount| mount.path.len());
         for mount in mounts {
             let place = root.join(&mount.path);
@@ -30,7 +30,7 @@ impl Files {
         Ok(())
     }
 
-    /// Writes what a mount shows now, and removes what it no longer does.
+    /// Writes the current content of a mount, and removes obsolete files.
     fn copy(&self, mount: &Mount, place: &Path) -> io::Result<()> {
         let names: BTreeSet<String> = self.list(&mount.path).into_iter().collect();
         if names.is_empty() {
@@ -50,7 +50,7 @@ impl Files {
     }
 }
 
-/// Shows a directory, or a file that is there, at another place.
+/// Symlinks a directory or an existing file.
 fn link(shared: &Path, place: &Path) -> io::Result<()> {
     if !shared.exists() {
         std::fs::create_dir_all(shared)?;
@@ -59,15 +59,15 @@ fn link(shared: &Path, place: &Path) -> io::Result<()> {
         std::fs::create_dir_all(parent)?;
     }
     match symlink(shared, place) {
-        // It is there already: from an earlier start, or because it is within another mount.
+        // It exists: from an earlier start, or inside another mount.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         other => other,
     }
 }
 
-/// Writes a file as a whole, unless it says so already: whoever waits for a change is not woken for nothing.
+/// Writes a file atomically, unless its content is equal: watchers are not notified without a change.
 fn write(file: &Path, content: &[u8]) -> io::Result<()> {
-    if std::fs::read(file).is_ok_and(|there| there == content) {
+    if std::fs::read(file).is_ok_and(|existing| existing == content) {
         return Ok(());
     }
     disk::write(file, content)

@@ -1,4 +1,4 @@
-//! What the API asks nodes for: logs, and commands that are executed in containers.
+//! Node endpoints of the API: logs and `exec`.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::kubelet::position;
 use super::lifecycle::Stage;
 use super::nodes::{Nodes, lock};
 
-/// What came of a command.
+/// Result of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Executed {
     /// Standard output.
@@ -38,7 +38,7 @@ impl Runtime for Nodes {
     fn exec<'a>(&'a self, pod: &'a Object, options: ExecOptions, mut streams: Streams) -> BoxFuture<'a, Result<i32>> {
         Box::pin(async move {
             let done = self.execute(pod.namespace(), pod.name(), &options.container, &options.command)?;
-            // A client that went away does not read; the command has run all the same.
+            // A disconnected client does not read; the command has run all the same.
             let _ = streams.stdout.write_all(done.stdout.as_bytes()).await;
             let _ = streams.stderr.write_all(done.stderr.as_bytes()).await;
             Ok(done.code)
@@ -69,7 +69,7 @@ fn no_container(name: &str) -> Status {
 }
 
 impl Nodes {
-    /// Executes a command in a container: the rules say what it answers.
+    /// Executes a command in a container: rules define its output.
     pub fn execute(&self, namespace: &str, pod: &str, container: &str, command: &[String]) -> Result<Executed> {
         let key: Arc<str> = format!("{namespace}/{pod}").into();
         let (_, running) = self.runs(&key, container);
@@ -94,7 +94,7 @@ impl Nodes {
         })
     }
 
-    /// How often a container was started, and whether it runs.
+    /// Number of starts of a container, and whether it runs.
     fn runs(&self, key: &Arc<str>, container: &str) -> (u32, bool) {
         let pod = self.inner.context.caches.pods.get(key);
         let at = pod.as_ref().and_then(|pod| position(pod, container));

@@ -1,4 +1,4 @@
-//! What runs on a node beside its containers: a Rust function that begins when the node joins or is switched on.
+//! Host services: a Rust function per node that starts when the node joins or is powered on.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::nodes::{NodeHandle, lock};
 
 type Function = dyn Fn(NodeHandle) -> BoxFuture<'static, ()> + Send + Sync;
 
-/// What runs on every node beside its containers, while its kubelet runs. Clones share one function.
+/// A service that runs on every node beside its containers, while its kubelet runs. Clones share one function.
 #[derive(Clone)]
 pub struct HostService(Arc<Function>);
 
@@ -44,7 +44,7 @@ impl NodeHandle {
         inner.context.spawn(run.map(drop));
     }
 
-    /// Ends it.
+    /// Stops it.
     pub(super) fn stop_service(&self) {
         if let Some(running) = lock(&self.node.service).take() {
             running.abort();

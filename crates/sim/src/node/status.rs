@@ -1,4 +1,4 @@
-//! What a node says about a pod: phase, conditions and containers, in the words of a kubelet.
+//! Pod status by the kubelet: phase, conditions and container statuses, with the kubelet's reasons and messages.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -8,11 +8,12 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::backoff::{after, go_duration};
-use super::lifecycle::{End, Ended, Machine, Role, Slot, Stage, containers, pod_text, restarts};
+use super::lifecycle::{End, Machine, Role, Slot, Stage, Termination, containers, pod_text, restarts};
 use crate::Pod;
 
-/// Conditions that a node sets; all others belong to somebody else.
-const OURS: [&str; 5] = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
+/// Conditions that the kubelet owns; all others belong to other controllers.
+const KUBELET_CONDITIONS: [&str; 5] =
+    ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
 
 /// Addresses of a pod.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,7 +24,7 @@ pub(super) struct Addresses<'a> {
     pub(super) pod: Option<&'a str>,
 }
 
-/// The status of a pod. What others wrote into it stays.
+/// The status of a pod. Fields of other writers are preserved.
 pub(super) fn status(machine: &Machine, pod: &Pod, addresses: Addresses<'_>, now: Timestamp) -> PodStatus {
     let mut status = pod.status.clone().unwrap_or_default();
     let Some(spec) = &pod.spec else { return status };
@@ -61,7 +62,7 @@ pub(super) fn status(machine: &Machine, pod: &Pod, addresses: Addresses<'_>, now
     status
 }
 
-/// The status of a pod that a node does not take.
+/// The status of a rejected pod.
 pub(super) fn rejected(pod: &Pod, reason: &str, message: &str, now: Timestamp) -> PodStatus {
     let mut status = pod.status.clone().unwrap_or_default();
     status.phase = Some("Failed".to_owned());
@@ -93,21 +94,21 @@ impl View<'_> {
         let (mut pending, mut waiting, mut running, mut stopped, mut restarting, mut failed) = (0, 0, 0, 0, 0, 0);
         for ((role, container), slot) in &list {
             let code = match slot.stage {
-                Stage::Over => slot.ended.as_ref().map(|ended| ended.code),
+                Stage::Terminated => slot.ended.as_ref().map(|ended| ended.code),
                 Stage::Running(_) => None,
                 _ => slot.last.as_ref().map(|last| last.code),
             };
             let again = |code| restarts(*role, self.spec, container, code);
             match (role, &slot.stage, code) {
                 (Role::Ephemeral, ..) => {}
-                (Role::Init, Stage::Over, Some(0)) => {}
-                (Role::Init, Stage::Over, Some(_)) => return "Failed",
+                (Role::Init, Stage::Terminated, Some(0)) => {}
+                (Role::Init, Stage::Terminated, Some(_)) => return "Failed",
                 (Role::Init, ..) => pending += 1,
                 (Role::Sidecar, Stage::Running(_), _) => {
                     running += 1;
                     pending += usize::from(!slot.is_up(self.now) && !self.machine.initialized);
                 }
-                (Role::Sidecar, Stage::Over, _) | (Role::Sidecar, _, Some(_)) => {}
+                (Role::Sidecar, Stage::Terminated, _) | (Role::Sidecar, _, Some(_)) => {}
                 (Role::Sidecar, ..) => waiting += 1,
                 (Role::Main, Stage::Running(_), _) => running += 1,
                 (Role::Main, _, Some(code)) => {
@@ -162,7 +163,7 @@ impl View<'_> {
                 running: Some(ContainerStateRunning { started_at: Some(seconds(run.since)) }),
                 ..ContainerState::default()
             },
-            Stage::Over => ContainerState {
+            Stage::Terminated => ContainerState {
                 terminated: slot.ended.as_ref().map(|ended| self.terminated(ended, container)),
                 ..ContainerState::default()
             },
@@ -187,7 +188,7 @@ impl View<'_> {
         }
     }
 
-    fn terminated(&self, ended: &Ended, container: &Container) -> ContainerStateTerminated {
+    fn terminated(&self, ended: &Termination, container: &Container) -> ContainerStateTerminated {
         ContainerStateTerminated {
             exit_code: ended.code,
             reason: Some(ended.reason.to_string()),
@@ -210,7 +211,7 @@ impl View<'_> {
             ("Initialized", self.initialized(phase)),
             ("Ready", self.ready(phase, &before)),
             ("ContainersReady", self.containers_ready(phase)),
-            ("PodScheduled", Verdict::yes()),
+            ("PodScheduled", ConditionStatus::yes()),
         ];
         let mut conditions: Vec<PodCondition> = wanted
             .into_iter()
@@ -229,47 +230,52 @@ impl View<'_> {
                 }
             })
             .collect();
-        conditions.extend(before.into_iter().filter(|condition| !OURS.contains(&condition.type_.as_str())));
+        conditions
+            .extend(before.into_iter().filter(|condition| !KUBELET_CONDITIONS.contains(&condition.type_.as_str())));
         conditions
     }
 
-    fn sandbox(&self) -> Verdict {
-        if self.machine.finished || self.is_waiting_for_sandbox() { Verdict::no(None, None) } else { Verdict::yes() }
+    fn sandbox(&self) -> ConditionStatus {
+        if self.machine.finished || self.is_waiting_for_sandbox() {
+            ConditionStatus::no(None, None)
+        } else {
+            ConditionStatus::yes()
+        }
     }
 
-    fn initialized(&self, phase: &str) -> Verdict {
+    fn initialized(&self, phase: &str) -> ConditionStatus {
         if phase == "Succeeded" {
-            return Verdict { reason: Some("PodCompleted"), ..Verdict::yes() };
+            return ConditionStatus { reason: Some("PodCompleted"), ..ConditionStatus::yes() };
         }
         let init = |role| matches!(role, Role::Init | Role::Sidecar);
         let incomplete = self.names(|slot| init(slot.role) && !self.is_done(slot));
         if self.machine.initialized || incomplete.is_empty() {
-            return Verdict::yes();
+            return ConditionStatus::yes();
         }
         let message = format!("containers with incomplete status: [{}]", incomplete.join(" "));
-        Verdict::no(Some("ContainersNotInitialized"), Some(message))
+        ConditionStatus::no(Some("ContainersNotInitialized"), Some(message))
     }
 
     fn is_done(&self, slot: &Slot) -> bool {
         if slot.role == Role::Init { slot.is_ready(self.now) } else { slot.is_up(self.now) }
     }
 
-    fn containers_ready(&self, phase: &str) -> Verdict {
+    fn containers_ready(&self, phase: &str) -> ConditionStatus {
         match phase {
-            "Succeeded" => return Verdict::no(Some("PodCompleted"), None),
-            "Failed" => return Verdict::no(Some("PodFailed"), None),
+            "Succeeded" => return ConditionStatus::no(Some("PodCompleted"), None),
+            "Failed" => return ConditionStatus::no(Some("PodFailed"), None),
             _ => {}
         }
         let counts = |slot: &Slot| matches!(slot.role, Role::Sidecar | Role::Main);
         let unready = self.names(|slot| counts(slot) && !slot.is_ready(self.now));
         if unready.is_empty() {
-            return Verdict::yes();
+            return ConditionStatus::yes();
         }
         let message = format!("containers with unready status: [{}]", unready.join(" "));
-        Verdict::no(Some("ContainersNotReady"), Some(message))
+        ConditionStatus::no(Some("ContainersNotReady"), Some(message))
     }
 
-    fn ready(&self, phase: &str, conditions: &[PodCondition]) -> Verdict {
+    fn ready(&self, phase: &str, conditions: &[PodCondition]) -> ConditionStatus {
         let containers = self.containers_ready(phase);
         if !containers.yes {
             return containers;
@@ -286,9 +292,9 @@ impl View<'_> {
         });
         let missing: Vec<String> = gates.collect();
         if missing.is_empty() {
-            return Verdict::yes();
+            return ConditionStatus::yes();
         }
-        Verdict::no(Some("ReadinessGatesNotReady"), Some(missing.join(", ")))
+        ConditionStatus::no(Some("ReadinessGatesNotReady"), Some(missing.join(", ")))
     }
 
     fn names(&self, which: impl Fn(&Slot) -> bool) -> Vec<String> {
@@ -297,14 +303,14 @@ impl View<'_> {
     }
 }
 
-/// Whether a condition holds, and why not.
-struct Verdict {
+/// Status of a condition, with the reason if it is false.
+struct ConditionStatus {
     yes: bool,
     reason: Option<&'static str>,
     message: Option<String>,
 }
 
-impl Verdict {
+impl ConditionStatus {
     fn yes() -> Self {
         Self { yes: true, reason: None, message: None }
     }
@@ -314,7 +320,7 @@ impl Verdict {
     }
 }
 
-/// A time as objects carry it.
+/// A time in whole seconds, as objects carry it.
 pub(super) fn seconds(time: Timestamp) -> Time {
     Time(Timestamp::from_second(time.as_second()).unwrap_or(time))
 }
@@ -326,9 +332,9 @@ fn image_id(image: &str) -> String {
     format!("{name}@sha256:{}", digest(&[image]))
 }
 
-/// 64 hexadecimal digits that depend on some texts: an identity, not a secret.
+/// 64 hexadecimal digits derived from some texts: an identity, not a secret.
 pub(super) fn digest(texts: &[&str]) -> String {
-    // FNV-1a from four beginnings side by side, with a finish that spreads what little the last bytes change.
+    // FNV-1a from four seeds, with a finalizer that spreads the influence of the last bytes.
     let mut hashes = [1, 2, 3, 4].map(|seed: u64| 0xcbf2_9ce4_8422_2325 ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     for byte in texts.iter().flat_map(|text| text.as_bytes().iter().chain(&[0])) {
         for hash in &mut hashes {

@@ -1,4 +1,4 @@
-//! What a new node looks like.
+//! Templates of nodes.
 
 use std::collections::BTreeMap;
 
@@ -12,28 +12,28 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Owne
 
 use super::status::{digest, seconds};
 
-/// The version that nodes say they run.
+/// Reported kubelet version.
 const VERSION: &str = "v1.37.1";
-/// Where leases of nodes are.
+/// Namespace of node leases.
 pub(super) const LEASES: &str = "kube-node-lease";
 
-/// A node to be.
+/// Template of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeTemplate {
     /// Name.
     pub name: String,
-    /// Labels, besides those that every node has.
+    /// Labels, besides the standard ones.
     pub labels: BTreeMap<String, String>,
     /// Annotations.
     pub annotations: BTreeMap<String, String>,
-    /// Capacity, besides the usual `cpu` (32), `memory` (256Gi), `pods` (110) and `ephemeral-storage` (1Ti). All of it
-    /// is allocatable.
+    /// Capacity, besides the default `cpu` (32), `memory` (256Gi), `pods` (110) and `ephemeral-storage` (1Ti). All of
+    /// it is allocatable.
     pub capacity: BTreeMap<String, String>,
     /// Taints.
     pub taints: Vec<Taint>,
-    /// Kernel.
+    /// Kernel version.
     pub kernel: Option<String>,
-    /// Operating system, as people name it.
+    /// `osImage`.
     pub os_image: Option<String>,
     /// `amd64` or `arm64`.
     pub architecture: Option<String>,
@@ -47,19 +47,19 @@ impl NodeTemplate {
         Self { name: name.into(), ..Self::default() }
     }
 
-    /// With a label.
+    /// Adds a label.
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.labels.insert(key.into(), value.into());
         self
     }
 
-    /// With so much of a resource.
+    /// Adds a capacity.
     pub fn capacity(mut self, resource: impl Into<String>, amount: impl Into<String>) -> Self {
         self.capacity.insert(resource.into(), amount.into());
         self
     }
 
-    /// With a taint.
+    /// Adds a taint.
     pub fn taint(mut self, key: impl Into<String>, value: impl Into<String>, effect: impl Into<String>) -> Self {
         let taint = Taint { key: key.into(), value: Some(value.into()), effect: effect.into(), time_added: None };
         self.taints.push(taint);
@@ -73,7 +73,7 @@ impl NodeTemplate {
         usual.into_iter().chain(own).collect()
     }
 
-    /// The object. `index` gives it its addresses.
+    /// The Node object. `index` determines its addresses.
     pub(super) fn node(&self, index: u32, now: Timestamp) -> Node {
         let architecture = self.architecture.as_deref().unwrap_or("amd64");
         let mut labels: BTreeMap<String, String> = [
@@ -135,7 +135,7 @@ impl NodeTemplate {
     }
 }
 
-/// What a healthy node says of itself.
+/// Conditions of a healthy node.
 pub(super) fn conditions(now: Timestamp) -> Vec<NodeCondition> {
     let condition = |type_: &str, status: &str, reason: &str, message: &str| NodeCondition {
         type_: type_.to_owned(),
@@ -153,7 +153,7 @@ pub(super) fn conditions(now: Timestamp) -> Vec<NodeCondition> {
     ]
 }
 
-/// The lease that a node renews to show that it is there.
+/// The lease that a node renews as heartbeat.
 pub(super) fn lease(node: &Node, seconds: i32, now: Timestamp) -> Lease {
     let name = node.metadata.name.clone().unwrap_or_default();
     let owner = OwnerReference {
@@ -179,19 +179,19 @@ pub(super) fn lease(node: &Node, seconds: i32, now: Timestamp) -> Lease {
     }
 }
 
-/// The address of a node: in 172.16.0.0/12.
+/// The IP of a node, in 172.16.0.0/12.
 pub(super) fn host_ip(index: u32) -> String {
     let [_, a, b, c] = (index + 2).to_be_bytes();
     format!("172.{}.{b}.{c}", 16 + a % 16)
 }
 
-/// The first three parts of the addresses of a node's pods: in 10.128.0.0/9.
+/// The first three octets of a node's pod IPs, in 10.128.0.0/9.
 pub(super) fn pod_prefix(index: u32) -> String {
     let [_, _, b, c] = index.to_be_bytes();
     format!("10.{}.{c}", 128 + b % 128)
 }
 
-/// Something that looks like a UUID and depends on some texts.
+/// A UUID derived from some texts.
 pub(super) fn uuid(texts: &[&str]) -> String {
     let hex = digest(texts);
     format!("{}-{}-4{}-8{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..32])

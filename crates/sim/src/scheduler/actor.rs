@@ -14,13 +14,13 @@ use super::bind::{Binder, Binding};
 use super::cycle::{Rule, Rules};
 use super::devices::Ledger;
 use super::pod::{PodInfo, is_finished};
-use super::schedule::{Decision, Refusal, schedule};
+use super::schedule::{Decision, Unschedulable, schedule};
 use super::state::State;
 use crate::Pod;
 use crate::context::Context;
 use crate::informer::{Change, key_of};
 
-/// What happened.
+/// An event that affects scheduling.
 pub(super) enum ClusterEvent {
     Pod {
         old: Option<Arc<Pod>>,
@@ -42,16 +42,16 @@ pub(super) enum ClusterEvent {
         uid: String,
         new: Option<Arc<ResourceClaim>>,
     },
-    /// Something else, about which these rules ask.
+    /// Another change, that these rules depend on.
     Other(Rules),
-    /// A pod could not be bound.
-    Unbound(Box<Binding>),
+    /// Binding a pod failed.
+    BindFailed(Box<Binding>),
 }
 
-/// So many pods are scheduled before others get the thread: there is one scheduler, and many who create pods.
-const TOGETHER: u64 = 8;
+/// Pods scheduled before the task yields: there is one scheduler, and many clients create pods.
+const PODS_PER_YIELD: u64 = 8;
 
-/// What happened and was not looked at yet. Clones share one state.
+/// Unprocessed events. Clones share one state.
 #[derive(Clone, Default)]
 pub(super) struct Inbox {
     shared: Arc<Shared>,
@@ -59,25 +59,25 @@ pub(super) struct Inbox {
 
 #[derive(Default)]
 struct Shared {
-    news: Mutex<Vec<ClusterEvent>>,
+    event: Mutex<Vec<ClusterEvent>>,
     arrived: Notify,
 }
 
 impl Inbox {
-    pub(super) fn add(&self, news: ClusterEvent) {
-        self.shared.news.lock().unwrap_or_else(PoisonError::into_inner).push(news);
+    pub(super) fn add(&self, event: ClusterEvent) {
+        self.shared.event.lock().unwrap_or_else(PoisonError::into_inner).push(event);
         self.shared.arrived.notify_one();
     }
 
     fn take(&self) -> Vec<ClusterEvent> {
-        std::mem::take(&mut *self.shared.news.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.shared.event.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 const VOLUMES: Rules = Rules::of(&[Rule::VolumeBinding, Rule::VolumeZone, Rule::VolumeRestrictions]);
 const DEVICES: Rules = Rules::of(&[Rule::DynamicResources]);
-const POD_CAME: Rules = Rules::of(&[Rule::PodTopologySpread, Rule::InterPodAffinity]);
-const POD_WENT: Rules = Rules::of(&[
+const POD_ADDED: Rules = Rules::of(&[Rule::PodTopologySpread, Rule::InterPodAffinity]);
+const POD_REMOVED: Rules = Rules::of(&[
     Rule::NodeResourcesFit,
     Rule::NodePorts,
     Rule::PodTopologySpread,
@@ -107,35 +107,35 @@ pub(super) fn start(context: &Context, settings: Settings) {
 
 fn subscribe(context: &Context, inbox: &Inbox) {
     let caches = &context.caches;
-    let tell = inbox.clone();
+    let sink = inbox.clone();
     caches.pods.subscribe(move |change: &Change<'_, Pod>| {
-        tell.add(ClusterEvent::Pod { old: change.old.cloned(), new: change.new.cloned() });
+        sink.add(ClusterEvent::Pod { old: change.old.cloned(), new: change.new.cloned() });
     });
-    let tell = inbox.clone();
+    let sink = inbox.clone();
     caches.nodes.subscribe(move |change| {
-        tell.add(ClusterEvent::Node { old: change.old.cloned(), new: change.new.cloned() });
+        sink.add(ClusterEvent::Node { old: change.old.cloned(), new: change.new.cloned() });
     });
-    let tell = inbox.clone();
+    let sink = inbox.clone();
     caches.namespaces.subscribe(move |change| {
-        tell.add(ClusterEvent::Namespace { name: change.key.to_string(), new: change.new.cloned() });
+        sink.add(ClusterEvent::Namespace { name: change.key.to_string(), new: change.new.cloned() });
     });
-    let tell = inbox.clone();
+    let sink = inbox.clone();
     caches.resource_slices.subscribe(move |change| {
-        tell.add(ClusterEvent::Slice { name: change.key.to_string(), new: change.new.cloned() });
+        sink.add(ClusterEvent::Slice { name: change.key.to_string(), new: change.new.cloned() });
     });
-    let tell = inbox.clone();
+    let sink = inbox.clone();
     caches.resource_claims.subscribe(move |change| {
         let uid = change.last().metadata.uid.clone().unwrap_or_default();
-        tell.add(ClusterEvent::Claim { uid, new: change.new.cloned() });
+        sink.add(ClusterEvent::Claim { uid, new: change.new.cloned() });
     });
-    let tell = inbox.clone();
-    caches.device_classes.subscribe(move |_| tell.add(ClusterEvent::Other(DEVICES)));
-    let tell = inbox.clone();
-    caches.volume_claims.subscribe(move |_| tell.add(ClusterEvent::Other(VOLUMES)));
-    let tell = inbox.clone();
-    caches.volumes.subscribe(move |_| tell.add(ClusterEvent::Other(VOLUMES)));
-    let tell = inbox.clone();
-    caches.storage_classes.subscribe(move |_| tell.add(ClusterEvent::Other(VOLUMES)));
+    let sink = inbox.clone();
+    caches.device_classes.subscribe(move |_| sink.add(ClusterEvent::Other(DEVICES)));
+    let sink = inbox.clone();
+    caches.volume_claims.subscribe(move |_| sink.add(ClusterEvent::Other(VOLUMES)));
+    let sink = inbox.clone();
+    caches.volumes.subscribe(move |_| sink.add(ClusterEvent::Other(VOLUMES)));
+    let sink = inbox.clone();
+    caches.storage_classes.subscribe(move |_| sink.add(ClusterEvent::Other(VOLUMES)));
 }
 
 struct Actor {
@@ -146,29 +146,29 @@ struct Actor {
     state: State,
     ledger: Ledger,
     backlog: Backlog,
-    /// How much is remembered, for those who look for leaks.
+    /// Number of held items, for leak tests.
     held: Arc<AtomicUsize>,
 }
 
 impl Actor {
     async fn run(mut self) {
-        // Without all objects, rules would be kept that are not known yet.
+        // Before the caches have synced, rules would be evaluated on missing objects.
         self.context.caches.synced().await;
         for round in 1_u64.. {
-            self.take_in();
+            self.process_events();
             match self.backlog.take(Instant::now()) {
                 Some(pod) => {
                     self.schedule(pod).await;
-                    if round % TOGETHER == 0 {
+                    if round % PODS_PER_YIELD == 0 {
                         tokio::task::yield_now().await;
                     }
                 }
-                None => self.rest().await,
+                None => self.wait_for_work().await,
             }
         }
     }
 
-    async fn rest(&self) {
+    async fn wait_for_work(&self) {
         self.held.store(self.state.len() + self.ledger.len() + self.backlog.len(), Ordering::Relaxed);
         let arrived = self.inbox.shared.arrived.notified();
         match self.backlog.due() {
@@ -180,10 +180,10 @@ impl Actor {
         }
     }
 
-    fn take_in(&mut self) {
-        for news in self.inbox.take() {
+    fn process_events(&mut self) {
+        for event in self.inbox.take() {
             let now = Instant::now();
-            match news {
+            match event {
                 ClusterEvent::Pod { old, new } => self.pod(old.as_ref(), new.as_ref(), now),
                 ClusterEvent::Node { old, new } => self.node(old.as_deref(), new, now),
                 ClusterEvent::Namespace { name, new } => {
@@ -200,7 +200,7 @@ impl Actor {
                     self.backlog.changed(DEVICES, now);
                 }
                 ClusterEvent::Other(rules) => self.backlog.changed(rules, now),
-                ClusterEvent::Unbound(binding) => self.unbound(*binding, now),
+                ClusterEvent::BindFailed(binding) => self.handle_bind_failure(*binding, now),
             }
         }
     }
@@ -213,7 +213,7 @@ impl Actor {
             let was_placed = self.state.node_of(&key).is_some();
             self.state.remove_pod(&key);
             if was_placed {
-                self.backlog.changed(POD_WENT, now);
+                self.backlog.changed(POD_REMOVED, now);
             }
             return;
         };
@@ -226,17 +226,17 @@ impl Actor {
             let changed = old.is_some_and(|old| old.metadata.labels != new.metadata.labels);
             self.state.set_pod(new);
             if went {
-                self.backlog.changed(POD_WENT, now);
+                self.backlog.changed(POD_REMOVED, now);
             } else if came || changed {
-                self.backlog.changed(POD_CAME, now);
+                self.backlog.changed(POD_ADDED, now);
             }
         } else if self.is_ours(new) {
-            // A pod that was placed is not looked at again before it is known whether it could be bound.
+            // An assumed pod is not scheduled again before its binding has finished.
             let placed = self.state.node_of(&key).is_some_and(|node| {
                 node.pods.iter().any(|pod| *pod.key == *key && pod.pod.metadata.uid == new.metadata.uid)
             });
             if !placed {
-                let again = old.is_none_or(|old| matters(old, new));
+                let again = old.is_none_or(|old| may_become_schedulable(old, new));
                 self.backlog.put(Arc::new(PodInfo::new(new.clone())), again, now);
                 if let Some(node) = new.status.as_ref().and_then(|status| status.nominated_node_name.as_deref()) {
                     let info = self.backlog.get(&key).cloned();
@@ -269,7 +269,7 @@ impl Actor {
                 self.backlog.changed(Rules::ALL, now);
             }
             (Some(old), Some(new)) => {
-                let rules = helped_by(old, &new);
+                let rules = rules_affected_by(old, &new);
                 self.state.set_node(new);
                 if !rules.is_empty() {
                     self.backlog.changed(rules, now);
@@ -289,20 +289,20 @@ impl Actor {
                 }
                 self.binder.bind(Binding { pod, node, extras }).await;
             }
-            Decision::Wait(refusal) => self.refuse(pod, refusal).await,
+            Decision::Unschedulable(unschedulable) => self.handle_unschedulable(pod, unschedulable).await,
         }
     }
 
-    async fn refuse(&mut self, pod: Arc<PodInfo>, refusal: Refusal) {
-        self.backlog.park(&pod.key, refusal.rules, Instant::now());
-        let node = match &refusal.preemption {
+    async fn handle_unschedulable(&mut self, pod: Arc<PodInfo>, unschedulable: Unschedulable) {
+        self.backlog.park(&pod.key, unschedulable.rules, Instant::now());
+        let node = match &unschedulable.preemption {
             Some(preemption) => Some(self.state.node(preemption.node).name.clone()),
-            None if refusal.keep_nomination => pod.nominated_node().map(Into::into),
+            None if unschedulable.keep_nomination => pod.nominated_node().map(Into::into),
             None => None,
         };
         self.state.nominate(pod.clone(), node.as_deref());
-        self.binder.refused(&pod, &refusal.message, node.as_deref()).await;
-        if let (Some(preemption), Some(node)) = (refusal.preemption, node) {
+        self.binder.report_unschedulable(&pod, &unschedulable.message, node.as_deref()).await;
+        if let (Some(preemption), Some(node)) = (unschedulable.preemption, node) {
             let others = self.state.nominated(&node).iter();
             let less: Vec<Arc<PodInfo>> = others.filter(|other| other.priority < pod.priority).cloned().collect();
             for other in less {
@@ -313,7 +313,7 @@ impl Actor {
         }
     }
 
-    fn unbound(&mut self, binding: Binding, now: Instant) {
+    fn handle_bind_failure(&mut self, binding: Binding, now: Instant) {
         for allocation in &binding.extras.devices {
             self.ledger.forget(allocation);
         }
@@ -327,7 +327,7 @@ impl Actor {
             self.backlog.put(Arc::new(PodInfo::new(pod)), true, now);
             self.backlog.delay(&binding.pod.key, now);
         }
-        self.backlog.changed(POD_WENT, now);
+        self.backlog.changed(POD_REMOVED, now);
     }
 }
 
@@ -335,14 +335,14 @@ fn node_of(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// Whether a change to a pod may change where it can go.
-fn matters(old: &Pod, new: &Pod) -> bool {
+/// Whether a change to a pod may make it schedulable.
+fn may_become_schedulable(old: &Pod, new: &Pod) -> bool {
     let claims = |pod: &Pod| pod.status.as_ref().and_then(|status| status.resource_claim_statuses.clone());
     old.metadata.labels != new.metadata.labels || !old.is_alike(new) || claims(old) != claims(new)
 }
 
-/// The rules that a change to a node may help to keep.
-fn helped_by(old: &Node, new: &Node) -> Rules {
+/// The rules that a change to a node may satisfy.
+fn rules_affected_by(old: &Node, new: &Node) -> Rules {
     let mut rules = Rules::default();
     let allocatable = |node: &Node| node.status.as_ref().and_then(|status| status.allocatable.clone());
     if allocatable(old) != allocatable(new) {

@@ -1,5 +1,4 @@
-//! Pods that wait for a node: those to be looked at next, those that failed a moment ago, and those that wait for the
-//! cluster to change.
+//! Scheduling queue: active pods, pods in backoff, and unschedulable pods that wait for a cluster event.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -11,41 +10,41 @@ use tokio::time::Instant;
 use super::cycle::Rules;
 use super::pod::PodInfo;
 
-/// Delay after the first failure; it doubles with every further one.
-const FIRST_DELAY: Duration = Duration::from_secs(1);
-/// Longest delay after failures.
-const LAST_DELAY: Duration = Duration::from_secs(10);
-/// A pod is looked at again after this time, even if nothing has changed.
-const LONGEST_WAIT: Duration = Duration::from_secs(300);
+/// Initial backoff; it doubles with every failure.
+const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
+/// Maximum backoff.
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
+/// An unschedulable pod is retried after this time, even without an event.
+const UNSCHEDULABLE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Pods that wait for a node.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
-    pods: HashMap<Arc<str>, Waiting>,
-    /// The most important first, then who came first.
+    pods: HashMap<Arc<str>, PendingPod>,
+    /// By priority, then by arrival.
     active: BTreeSet<(Reverse<i32>, u64, Arc<str>)>,
-    /// By the time when their delay is over.
+    /// By the end of their backoff.
     delayed: BTreeSet<(Instant, Arc<str>)>,
-    /// By what keeps them waiting.
+    /// Unschedulable pods, by the rules that rejected them.
     parked: HashMap<Rules, BTreeSet<Arc<str>>>,
-    /// Those that are parked, by the time when they are looked at anyway.
+    /// Unschedulable pods, by the time of their forced retry.
     expiring: BTreeSet<(Instant, Arc<str>)>,
     sequence: u64,
 }
 
-/// A pod that waits.
+/// A pending pod.
 #[derive(Debug)]
-struct Waiting {
+struct PendingPod {
     pod: Arc<PodInfo>,
     attempts: u32,
-    /// Until when it must not be looked at after its last failure.
+    /// End of the backoff after its last failure.
     not_before: Option<Instant>,
-    place: Place,
+    position: QueuePosition,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    /// It is being looked at.
+enum QueuePosition {
+    /// It is being scheduled.
     Taken,
     Active(u64),
     Delayed(Instant),
@@ -53,82 +52,85 @@ enum Place {
 }
 
 impl Backlog {
-    /// A pod came, or changed. `again`: the change may matter, so it is looked at again.
+    /// A pod was created or updated. `again`: the update may make it schedulable, so it is retried.
     pub(super) fn put(&mut self, pod: Arc<PodInfo>, again: bool, now: Instant) {
         let key = pod.key.clone();
         match self.pods.get_mut(&key) {
             None => {
-                self.pods.insert(key.clone(), Waiting { pod, attempts: 0, not_before: None, place: Place::Taken });
+                self.pods.insert(
+                    key.clone(),
+                    PendingPod { pod, attempts: 0, not_before: None, position: QueuePosition::Taken },
+                );
                 self.activate(&key, now);
             }
             Some(waiting) => {
                 let before = waiting.pod.priority;
                 let moved = pod.priority != before;
                 waiting.pod = pod;
-                if matches!(waiting.place, Place::Active(_)) && moved {
-                    self.unplace_with(&key, before);
+                if matches!(waiting.position, QueuePosition::Active(_)) && moved {
+                    self.dequeue_with(&key, before);
                     self.activate(&key, now);
-                } else if again && matches!(waiting.place, Place::Parked(..)) {
+                } else if again && matches!(waiting.position, QueuePosition::Parked(..)) {
                     self.activate(&key, now);
                 }
             }
         }
     }
 
-    /// A pod went, or needs no node any more.
+    /// A pod was deleted, or needs no node any more.
     pub(super) fn remove(&mut self, key: &str) -> Option<Arc<PodInfo>> {
-        self.unplace(key);
+        self.dequeue(key);
         self.pods.remove(key).map(|waiting| waiting.pod)
     }
 
-    /// How many entries there are, in all orders.
+    /// Number of entries, in all orders.
     pub(super) fn len(&self) -> usize {
         let parked = self.parked.values().map(BTreeSet::len).sum::<usize>();
         self.pods.len() + self.active.len() + self.delayed.len() + parked + self.expiring.len()
     }
 
-    /// The pod that waits under a key.
+    /// The pending pod under a key.
     pub(super) fn get(&self, key: &str) -> Option<&Arc<PodInfo>> {
         self.pods.get(key).map(|waiting| &waiting.pod)
     }
 
-    /// The pod to look at next. It stays taken until it is put back with [`Backlog::park`] or [`Backlog::delay`], or
+    /// The pod to schedule next. It remains taken until it is put back with [`Backlog::park`] or [`Backlog::delay`], or
     /// removed.
     pub(super) fn take(&mut self, now: Instant) -> Option<Arc<PodInfo>> {
         self.promote(now);
         let (_, _, key) = self.active.pop_first()?;
         let waiting = self.pods.get_mut(&key)?;
-        waiting.place = Place::Taken;
+        waiting.position = QueuePosition::Taken;
         waiting.attempts += 1;
         Some(waiting.pod.clone())
     }
 
-    /// When a pod is to be looked at next that is not to be looked at now.
+    /// When the next delayed pod is due.
     pub(super) fn due(&self) -> Option<Instant> {
         let first = |set: &BTreeSet<(Instant, Arc<str>)>| set.first().map(|(at, _)| *at);
         [first(&self.delayed), first(&self.expiring)].into_iter().flatten().min()
     }
 
-    /// A pod cannot be scheduled until something changes about these rules; about anything, if there are none.
+    /// Parks a pod until an event concerns one of these rules; any event, if there are none.
     pub(super) fn park(&mut self, key: &str, rules: Rules, now: Instant) {
-        self.unplace(key);
+        self.dequeue(key);
         let Some(waiting) = self.pods.get_mut(key) else { return };
         waiting.not_before = Some(now + delay(waiting.attempts));
-        let (key, expires) = (waiting.pod.key.clone(), now + LONGEST_WAIT);
-        waiting.place = Place::Parked(rules, expires);
+        let (key, expires) = (waiting.pod.key.clone(), now + UNSCHEDULABLE_TIMEOUT);
+        waiting.position = QueuePosition::Parked(rules, expires);
         self.parked.entry(rules).or_default().insert(key.clone());
         self.expiring.insert((expires, key));
     }
 
-    /// A pod failed for a reason that may be over soon.
+    /// Backs a pod off after a transient failure.
     pub(super) fn delay(&mut self, key: &str, now: Instant) {
-        self.unplace(key);
+        self.dequeue(key);
         let Some(waiting) = self.pods.get_mut(key) else { return };
         waiting.not_before = Some(now + delay(waiting.attempts));
         self.activate_later(key, now);
     }
 
-    /// The cluster changed so that these rules may be kept now.
+    /// A cluster event may satisfy these rules: retries the pods that they rejected.
     pub(super) fn changed(&mut self, rules: Rules, now: Instant) {
         if self.parked.is_empty() {
             return;
@@ -154,41 +156,41 @@ impl Backlog {
     }
 
     fn activate(&mut self, key: &str, now: Instant) {
-        self.unplace(key);
+        self.dequeue(key);
         self.activate_later(key, now);
     }
 
-    /// Makes a pod active, or delayed if its last failure is too recent.
+    /// Makes a pod active, or keeps it in backoff if its last failure is too recent.
     fn activate_later(&mut self, key: &str, now: Instant) {
         let Some(waiting) = self.pods.get_mut(key) else { return };
         let key = waiting.pod.key.clone();
         match waiting.not_before.filter(|at| *at > now) {
             Some(at) => {
-                waiting.place = Place::Delayed(at);
+                waiting.position = QueuePosition::Delayed(at);
                 self.delayed.insert((at, key));
             }
             None => {
                 self.sequence += 1;
-                waiting.place = Place::Active(self.sequence);
+                waiting.position = QueuePosition::Active(self.sequence);
                 self.active.insert((Reverse(waiting.pod.priority), self.sequence, key));
             }
         }
     }
 
-    fn unplace(&mut self, key: &str) {
+    fn dequeue(&mut self, key: &str) {
         if let Some(waiting) = self.pods.get(key) {
-            self.unplace_with(key, waiting.pod.priority);
+            self.dequeue_with(key, waiting.pod.priority);
         }
     }
 
-    fn unplace_with(&mut self, key: &str, priority: i32) {
+    fn dequeue_with(&mut self, key: &str, priority: i32) {
         let Some(waiting) = self.pods.get_mut(key) else { return };
         let key = waiting.pod.key.clone();
-        match std::mem::replace(&mut waiting.place, Place::Taken) {
-            Place::Taken => {}
-            Place::Active(sequence) => drop(self.active.remove(&(Reverse(priority), sequence, key))),
-            Place::Delayed(at) => drop(self.delayed.remove(&(at, key))),
-            Place::Parked(rules, expires) => {
+        match std::mem::replace(&mut waiting.position, QueuePosition::Taken) {
+            QueuePosition::Taken => {}
+            QueuePosition::Active(sequence) => drop(self.active.remove(&(Reverse(priority), sequence, key))),
+            QueuePosition::Delayed(at) => drop(self.delayed.remove(&(at, key))),
+            QueuePosition::Parked(rules, expires) => {
                 if let Some(keys) = self.parked.get_mut(&rules) {
                     keys.remove(&key);
                     if keys.is_empty() {
@@ -202,7 +204,7 @@ impl Backlog {
 }
 
 fn delay(attempts: u32) -> Duration {
-    FIRST_DELAY.saturating_mul(1 << attempts.saturating_sub(1).min(10)).min(LAST_DELAY)
+    INITIAL_BACKOFF.saturating_mul(1 << attempts.saturating_sub(1).min(10)).min(MAX_BACKOFF)
 }
 
 #[cfg(test)]
@@ -241,11 +243,11 @@ mod tests {
         backlog.take(now);
         backlog.park("a", FIT, now);
         backlog.changed(AFFINITY, now);
-        assert!(backlog.take(now + LONGEST_WAIT / 2).is_none());
+        assert!(backlog.take(now + UNSCHEDULABLE_TIMEOUT / 2).is_none());
         backlog.changed(FIT, now);
         assert!(backlog.take(now).is_none(), "it failed a moment ago");
-        assert_eq!(backlog.due(), Some(now + FIRST_DELAY));
-        assert_eq!(names(&mut backlog, now + FIRST_DELAY), ["a"]);
+        assert_eq!(backlog.due(), Some(now + INITIAL_BACKOFF));
+        assert_eq!(names(&mut backlog, now + INITIAL_BACKOFF), ["a"]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -254,8 +256,8 @@ mod tests {
         backlog.put(pod("a", 0), true, now);
         backlog.take(now);
         backlog.park("a", FIT, now);
-        assert_eq!(backlog.due(), Some(now + LONGEST_WAIT));
-        assert_eq!(names(&mut backlog, now + LONGEST_WAIT), ["a"]);
+        assert_eq!(backlog.due(), Some(now + UNSCHEDULABLE_TIMEOUT));
+        assert_eq!(names(&mut backlog, now + UNSCHEDULABLE_TIMEOUT), ["a"]);
         assert_eq!(backlog.due(), None);
     }
 
@@ -288,6 +290,8 @@ mod tests {
             assert!(backlog.remove(name).is_some());
         }
         backlog.changed(FIT, now);
-        assert!(backlog.pods.is_empty() && backlog.due().is_none() && backlog.take(now + LONGEST_WAIT).is_none());
+        assert!(
+            backlog.pods.is_empty() && backlog.due().is_none() && backlog.take(now + UNSCHEDULABLE_TIMEOUT).is_none()
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! What the scheduler writes: bindings, with the volumes and devices that come with them, reasons why a pod waits, and
-//! the ends of pods that make room.
+//! Writes of the scheduler: bindings with their volumes and devices, conditions of unschedulable pods, and deletions of
+//! preempted pods.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,12 +23,12 @@ use crate::context::Context;
 use crate::events::{Recorder, Severity};
 use crate::writer::{Writer, is_conflict, is_not_found};
 
-/// How long a pod waits for its volumes.
+/// Timeout of the volume binding of a pod.
 const VOLUME_BINDING_TIMEOUT: Duration = Duration::from_secs(600);
-/// Keeps a claim from being deleted while it has devices.
+/// Retains a claim while it has devices.
 const CLAIM_FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 
-/// A pod on its way to a node.
+/// A pod to bind, and its node.
 #[derive(Debug)]
 pub(super) struct Binding {
     pub(super) pod: Arc<PodInfo>,
@@ -36,7 +36,7 @@ pub(super) struct Binding {
     pub(super) extras: Extras,
 }
 
-/// Writes what the scheduler decided.
+/// Writes the decisions of the scheduler.
 pub(super) struct Binder {
     work: Work,
     queue: mpsc::Sender<Binding>,
@@ -75,10 +75,10 @@ impl Binder {
         Self { work, queue }
     }
 
-    /// Binds a pod, soon.
+    /// Queues a pod for binding.
     pub(super) async fn bind(&self, binding: Binding) {
         if binding.extras.volumes.is_empty() {
-            // The other end is there as long as the cluster runs.
+            // The receiver lives as long as the cluster.
             let _ = self.queue.send(binding).await;
         } else {
             let work = self.work.clone();
@@ -86,19 +86,19 @@ impl Binder {
         }
     }
 
-    /// Says why a pod waits, and for which node it waits.
-    pub(super) async fn refused(&self, pod: &PodInfo, message: &str, node: Option<&str>) {
+    /// Reports why a pod is unschedulable, and its nominated node.
+    pub(super) async fn report_unschedulable(&self, pod: &PodInfo, message: &str, node: Option<&str>) {
         self.work.recorder.event(&*pod.pod, Severity::Warning, "FailedScheduling", cut(message));
         self.work.report(pod, "Unschedulable", message, node).await;
     }
 
-    /// Says that a pod waits for no node any more.
+    /// Clears the nominated node of a pod.
     pub(super) async fn clear_nomination(&self, pod: &PodInfo) {
         let body = json!({"metadata": {"uid": pod.uid()}, "status": {"nominatedNodeName": null}});
         self.work.patch_status(pod, body).await;
     }
 
-    /// Ends pods so that another can take their place.
+    /// Deletes victims so that a pod can take their place.
     pub(super) async fn preempt(&self, pod: &PodInfo, node: &str, victims: &[Arc<PodInfo>]) {
         for victim in victims.iter().filter(|victim| !victim.is_terminating()) {
             if let Err(error) = self.work.end(pod, node, victim).await
@@ -134,7 +134,7 @@ impl Work {
                     self.recorder.event(&**pod, Severity::Warning, "FailedScheduling", cut(&error.message));
                     self.report(&binding.pod, "SchedulerError", &error.message, None).await;
                 }
-                self.inbox.add(ClusterEvent::Unbound(Box::new(binding)));
+                self.inbox.add(ClusterEvent::BindFailed(Box::new(binding)));
             }
         }
     }
@@ -149,7 +149,7 @@ impl Work {
         for allocation in &binding.extras.devices {
             self.allocate(&binding.pod, allocation).await?;
         }
-        if self.writer.place(&binding.pod.pod, &binding.node).await? {
+        if self.writer.bind_pod(&binding.pod.pod, &binding.node).await? {
             return Ok(());
         }
         let (namespace, name) = (binding.pod.namespace(), binding.pod.name());
@@ -162,7 +162,7 @@ impl Work {
         self.writer.post::<Pod>(namespace, name, "binding", body).await.map(drop)
     }
 
-    /// Gives a claim its volume, or says where one is to be made.
+    /// Binds a claim to its volume, or selects the node for provisioning.
     async fn prepare_volume(&self, key: &str, choice: &Choice, node: &str) -> Result<()> {
         let (namespace, name) = crate::informer::split_key(key);
         match choice {
@@ -201,7 +201,7 @@ impl Work {
         waited.map_err(|_| Status::internal("binding volumes: context deadline exceeded"))
     }
 
-    /// Gives a claim its devices, and reserves it for the pod.
+    /// Allocates devices to a claim, and reserves it for the pod.
     async fn allocate(&self, pod: &PodInfo, allocation: &Allocation) -> Result<()> {
         let key = crate::informer::key_of(&allocation.claim.metadata);
         loop {
@@ -213,7 +213,7 @@ impl Work {
             let written = self.try_allocate(pod, allocation, &mut claim).await;
             match written {
                 Err(error) if is_conflict(&error) => {
-                    // The cache is behind; what it will hold is what the server holds now.
+                    // The cache is stale; read the object from the server.
                     let (namespace, name) = crate::informer::split_key(&key);
                     let target = self.writer.read::<ResourceClaim>(Some(namespace), name).await?;
                     let mut fresh = Arc::new(target);
@@ -253,7 +253,7 @@ impl Work {
         self.writer.update_status(claim, &reserved).await.map(drop)
     }
 
-    /// Sets the condition that says why a pod is not scheduled.
+    /// Sets the `PodScheduled` condition.
     async fn report(&self, pod: &PodInfo, reason: &str, message: &str, node: Option<&str>) {
         let status = pod.pod.status.as_ref();
         let conditions = status.and_then(|status| status.conditions.clone()).unwrap_or_default();

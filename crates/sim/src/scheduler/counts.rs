@@ -1,5 +1,5 @@
-//! How many pods a selector selects on each node, and which rules of pods on nodes touch others. Both are adjusted when a
-//! pod comes or goes, so that spreading and affinity cost what they touch and not what there is.
+//! Pod counts per selector and node, and the affinity terms of scheduled pods. Both are updated incrementally, so that
+//! the cost of spreading and affinity does not grow with the cluster.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use super::pod::{PodInfo, Term};
 use super::state::NodeId;
 use capstan_semantics::LabelSelector;
 
-/// Most counters that are kept; when there are more, those that were not used lately go.
-const MOST: usize = 1024;
+/// Maximum number of counters; beyond it the least recently used are evicted.
+const MAX_COUNTERS: usize = 1024;
 
-/// How many pods there are on nodes. Nodes without such pods are not in it.
+/// Number of pods by node. Nodes without such pods are absent.
 pub type PerNode = HashMap<NodeId, u32>;
 
-/// Which pods to count.
+/// Selects the pods to count.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Counted {
-    /// Namespaces, in order; nothing for all.
+    /// Namespaces, sorted; `None` for all.
     pub namespaces: Option<Vec<String>>,
     /// Labels.
     pub selector: LabelSelector,
-    /// Whether pods that are being deleted count.
+    /// Whether terminating pods count.
     pub terminating: bool,
 }
 
@@ -45,26 +45,26 @@ struct Counter {
 pub struct Counters {
     ids: HashMap<Counted, usize>,
     counters: Vec<Option<Counter>>,
-    /// Counters by a label that the pods they count must have.
+    /// Counters by a label that their pods must have.
     by_label: HashMap<String, HashMap<String, Vec<usize>>>,
     others: Vec<usize>,
     clock: u64,
 }
 
 impl Counters {
-    /// What was counted. Nothing if [`Counters::ensure`] was not called for it.
+    /// The counts. `None` if [`Counters::ensure`] was not called for it.
     pub fn get(&self, counted: &Counted) -> Option<&PerNode> {
         self.counters[*self.ids.get(counted)?].as_ref().map(|counter| &counter.nodes)
     }
 
-    /// Counts from now on, starting with the pods that are there.
+    /// Starts to count, from the current pods.
     pub fn ensure<'a>(&mut self, counted: &Counted, pods: impl Iterator<Item = (NodeId, &'a Arc<PodInfo>)>) {
         self.clock += 1;
         if let Some(counter) = self.ids.get(counted).and_then(|id| self.counters[*id].as_mut()) {
             counter.used = self.clock;
             return;
         }
-        if self.ids.len() >= MOST {
+        if self.ids.len() >= MAX_COUNTERS {
             self.evict();
         }
         let mut nodes = PerNode::new();
@@ -81,12 +81,12 @@ impl Counters {
         self.bucket(counted).push(id);
     }
 
-    /// A pod came.
+    /// A pod was added to a node.
     pub fn add(&mut self, node: NodeId, pod: &PodInfo) {
         self.adjust(pod, |nodes| *nodes.entry(node).or_default() += 1);
     }
 
-    /// A pod went.
+    /// A pod was removed from a node.
     pub fn remove(&mut self, node: NodeId, pod: &PodInfo) {
         self.adjust(pod, |nodes| decrement(nodes, node));
     }
@@ -111,7 +111,7 @@ impl Counters {
         }
     }
 
-    /// Drops the half that was not used for the longest time.
+    /// Evicts the least recently used half.
     fn evict(&mut self) {
         let mut used: Vec<u64> = self.counters.iter().flatten().map(|counter| counter.used).collect();
         used.sort_unstable();
@@ -131,28 +131,28 @@ impl Counters {
     }
 }
 
-/// What pods on nodes say about other pods.
+/// Affinity terms of scheduled pods.
 #[derive(Debug, Default)]
 pub struct Terms {
-    /// Pods that must not be near.
+    /// Required anti-affinity.
     pub anti: HashMap<Arc<Term>, PerNode>,
-    /// Pods that are liked near, with weights; negative: disliked.
-    pub liked: HashMap<(i64, Arc<Term>), PerNode>,
+    /// Preferred affinity with weights; negative for anti-affinity.
+    pub preferred: HashMap<(i64, Arc<Term>), PerNode>,
 }
 
 impl Terms {
-    /// A pod came.
+    /// A pod was added to a node.
     pub fn add(&mut self, node: NodeId, pod: &PodInfo) {
         let Some(affinity) = &pod.affinity else { return };
         for term in &affinity.anti {
             *self.anti.entry(term.clone()).or_default().entry(node).or_default() += 1;
         }
-        for liked in liked(pod) {
-            *self.liked.entry(liked).or_default().entry(node).or_default() += 1;
+        for preferred in preferred(pod) {
+            *self.preferred.entry(preferred).or_default().entry(node).or_default() += 1;
         }
     }
 
-    /// A pod went.
+    /// A pod was removed from a node.
     pub fn remove(&mut self, node: NodeId, pod: &PodInfo) {
         let Some(affinity) = &pod.affinity else { return };
         for term in &affinity.anti {
@@ -163,19 +163,19 @@ impl Terms {
                 }
             }
         }
-        for liked in liked(pod) {
-            if let Some(nodes) = self.liked.get_mut(&liked) {
+        for preferred in preferred(pod) {
+            if let Some(nodes) = self.preferred.get_mut(&preferred) {
                 decrement(nodes, node);
                 if nodes.is_empty() {
-                    self.liked.remove(&liked);
+                    self.preferred.remove(&preferred);
                 }
             }
         }
     }
 }
 
-/// What a pod on a node likes: also those that it requires, a little.
-fn liked(pod: &PodInfo) -> impl Iterator<Item = (i64, Arc<Term>)> {
+/// Preferred terms of a scheduled pod; required affinity counts with a small weight.
+fn preferred(pod: &PodInfo) -> impl Iterator<Item = (i64, Arc<Term>)> {
     let affinity = pod.affinity.iter();
     affinity.flat_map(|affinity| {
         let required = affinity.required.iter().map(|term| (1, term.clone()));

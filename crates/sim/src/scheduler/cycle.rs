@@ -1,7 +1,7 @@
-//! One attempt to schedule one pod: what must hold, computed once, and then asked of node after node.
+//! Scheduling cycle of one pod: constraints are computed once, then checked node by node.
 //!
-//! Pure: the same state, view and pod give the same answers. The order of the checks is that of the real scheduler, as
-//! the first one that fails names the reason.
+//! Pure: the same state, view and pod give the same result. The checks have the order of kube-scheduler, as the first
+//! one that fails determines the reason.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,13 +10,15 @@ use super::devices::{Allocation, Devices, Ledger};
 use super::pod::PodInfo;
 use super::resources::Resources;
 use super::state::{NodeId, NodeState, State};
-use super::topology::{AffinityFailure, HardAffinity, HardSpread, Spread, SpreadFailure, meant, wanted_near};
+use super::topology::{
+    AffinityFailure, HardAffinity, HardSpread, Spread, SpreadFailure, matching_pods, required_affinity_pods,
+};
 use super::view::View;
 use super::volumes::{Choice, VolumeFailure, Volumes};
 use capstan_semantics::node_selector::NodeAffinity;
 use capstan_semantics::taints::{tolerates, untolerated};
 
-/// A rule that may keep a pod from a node. Named as the plugins of the real scheduler.
+/// A filter plugin, named as in kube-scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum Rule {
@@ -62,20 +64,20 @@ impl Rules {
         self.0 & other.0 != 0
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 }
 
-/// Why a pod may not be on a node.
+/// Why a node is filtered out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     /// The rule.
     pub rule: Rule,
-    /// As events say it.
+    /// Reasons, as in events.
     pub reasons: Vec<Cow<'static, str>>,
-    /// Whether it could help if other pods left the node.
+    /// Whether preemption could help.
     pub resolvable: bool,
 }
 
@@ -85,32 +87,32 @@ impl Rejection {
     }
 }
 
-/// Why a pod may be on no node.
+/// Why a pod cannot run on any node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked {
     /// The rule.
     pub rule: Rule,
-    /// As events say it.
+    /// Reason, as in events.
     pub reason: String,
 }
 
-/// What a pod gets on a node besides room.
+/// What a pod gets on a node besides resources.
 #[derive(Clone, Debug, Default)]
 pub struct Extras {
-    /// Volumes for claims that waited for the pod.
+    /// Volumes of unbound claims.
     pub volumes: Vec<(Arc<str>, Choice)>,
-    /// Devices for claims that waited for the pod.
+    /// Devices of unallocated claims.
     pub devices: Vec<Allocation>,
 }
 
-/// What must hold for a pod.
+/// Constraints of a pod.
 #[derive(Clone, Debug)]
 pub struct Cycle<'a> {
     /// The pod.
     pub pod: &'a PodInfo,
     /// The cluster.
     pub state: &'a State,
-    /// Where the pod must and would like to be.
+    /// Required and preferred node affinity.
     pub affinity: NodeAffinity,
     spread: HardSpread<'a>,
     others: HardAffinity<'a>,
@@ -118,14 +120,14 @@ pub struct Cycle<'a> {
     devices: Option<Arc<Devices<'a>>>,
 }
 
-/// Makes sure that everything that a cycle for the pod will ask for is counted.
+/// Ensures the counters that a cycle of the pod reads.
 pub fn prepare(state: &mut State, pod: &PodInfo, soft: &[Spread]) {
     let mut wanted: Vec<_> = Spread::hard(pod).into_iter().map(|spread| spread.counted).collect();
     wanted.extend(soft.iter().map(|spread| spread.counted.clone()));
     if let Some(affinity) = &pod.affinity {
-        wanted.extend(wanted_near(pod, state));
+        wanted.extend(required_affinity_pods(pod, state));
         let terms = affinity.anti.iter().chain(affinity.preferred.iter().map(|(_, term)| term));
-        wanted.extend(terms.filter_map(|term| meant(term, state)));
+        wanted.extend(terms.filter_map(|term| matching_pods(term, state)));
     }
     for counted in wanted {
         let mut counters = std::mem::take(&mut state.counters);
@@ -135,7 +137,7 @@ pub fn prepare(state: &mut State, pod: &PodInfo, soft: &[Spread]) {
 }
 
 impl<'a> Cycle<'a> {
-    /// Computes what must hold. [`prepare`] comes first.
+    /// Computes the constraints. Call [`prepare`] first.
     pub fn new(pod: &'a PodInfo, state: &'a State, view: &impl View, ledger: &'a Ledger) -> Result<Self, Blocked> {
         let affinity = NodeAffinity::of(pod.spec());
         let volumes = Volumes::new(pod, state, view).map_err(|reason| Blocked { rule: Rule::VolumeBinding, reason })?;
@@ -146,7 +148,7 @@ impl<'a> Cycle<'a> {
         Ok(Self { pod, state, affinity, spread, others, volumes, devices: devices.map(Arc::new) })
     }
 
-    /// Whether the pod may be on a node, also when the pods come that wait for others to leave it.
+    /// Whether the pod fits on a node, also with the pods that are nominated to it.
     pub fn check(&self, id: NodeId) -> Result<Extras, Rejection> {
         let node = self.state.node(id);
         if self.state.has_nominated() {
@@ -165,12 +167,12 @@ impl<'a> Cycle<'a> {
         self.check_on(node)
     }
 
-    /// Whether the pod may be on a node as it is given.
+    /// Whether the pod fits on a node in the given state.
     pub fn check_on(&self, node: &NodeState) -> Result<Extras, Rejection> {
         self.check_node(node)?;
-        self.check_room(node)?;
+        self.check_resources(node)?;
         let volumes = self.check_volumes(node)?;
-        self.check_others(node)?;
+        self.check_pod_constraints(node)?;
         let devices = match &self.devices {
             None => Vec::new(),
             Some(devices) => {
@@ -180,7 +182,7 @@ impl<'a> Cycle<'a> {
         Ok(Extras { volumes, devices })
     }
 
-    /// What only depends on the node itself.
+    /// Checks that depend on the node alone.
     fn check_node(&self, node: &NodeState) -> Result<(), Rejection> {
         let spec = self.pod.spec();
         if spec.node_name.as_deref().is_some_and(|name| !name.is_empty() && name != &*node.name) {
@@ -204,17 +206,21 @@ impl<'a> Cycle<'a> {
         Ok(())
     }
 
-    fn check_room(&self, node: &NodeState) -> Result<(), Rejection> {
+    fn check_resources(&self, node: &NodeState) -> Result<(), Rejection> {
         if !self.pod.ports.is_empty() && node.has_ports(&self.pod.ports) {
             let reason = "node(s) didn't have free ports for the requested pod ports";
             return Err(Rejection::new(Rule::NodePorts, reason, true));
         }
-        let lacking = lacking(&self.pod.requests.exact, node);
-        if lacking.is_empty() {
+        let insufficient = insufficient(&self.pod.requests.exact, node);
+        if insufficient.is_empty() {
             return Ok(());
         }
-        let resolvable = lacking.iter().all(|lack| lack.requested <= lack.capacity || &*lack.name == "pods");
-        Err(Rejection { rule: Rule::NodeResourcesFit, reasons: lacking.iter().map(Lack::reason).collect(), resolvable })
+        let resolvable = insufficient.iter().all(|lack| lack.requested <= lack.capacity || &*lack.name == "pods");
+        Err(Rejection {
+            rule: Rule::NodeResourcesFit,
+            reasons: insufficient.iter().map(InsufficientResource::reason).collect(),
+            resolvable,
+        })
     }
 
     fn check_volumes(&self, node: &NodeState) -> Result<Vec<(Arc<str>, Choice)>, Rejection> {
@@ -232,7 +238,7 @@ impl<'a> Cycle<'a> {
         })
     }
 
-    fn check_others(&self, node: &NodeState) -> Result<(), Rejection> {
+    fn check_pod_constraints(&self, node: &NodeState) -> Result<(), Rejection> {
         if !self.spread.is_empty() {
             self.spread.check(node).map_err(|failure| {
                 let (reason, resolvable) = match failure {
@@ -257,7 +263,7 @@ impl<'a> Cycle<'a> {
         Ok(())
     }
 
-    /// Pretends that a pod came to a node (1) or left it (-1), for everything but the room on it.
+    /// Simulates that a pod was added to a node (1) or removed from it (-1), for everything except resources.
     pub fn adjust(&mut self, other: &'a PodInfo, node: &'a NodeState, by: i64) {
         if !self.spread.is_empty() {
             self.spread.adjust(other, node, self.pod, &self.affinity, by);
@@ -266,20 +272,20 @@ impl<'a> Cycle<'a> {
     }
 }
 
-/// Something that a node has too little of.
+/// A resource that is insufficient on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lack {
+pub struct InsufficientResource {
     /// The resource.
     pub name: Arc<str>,
-    /// What the pod needs.
+    /// Request of the pod.
     pub requested: i64,
-    /// What others use.
+    /// Used by other pods.
     pub used: i64,
-    /// What there is.
+    /// Allocatable.
     pub capacity: i64,
 }
 
-impl Lack {
+impl InsufficientResource {
     fn reason(&self) -> Cow<'static, str> {
         match &*self.name {
             "pods" => "Too many pods".into(),
@@ -291,18 +297,23 @@ impl Lack {
     }
 }
 
-/// What a node has too little of for a pod.
-pub fn lacking(requests: &Resources, node: &NodeState) -> Vec<Lack> {
+/// Resources that are insufficient on a node for a pod.
+pub fn insufficient(requests: &Resources, node: &NodeState) -> Vec<InsufficientResource> {
     let pods = (node.pods.len() as i64, node.max_pods);
-    lacking_of(requests, &node.requested, &node.allocatable, pods)
+    insufficient_of(requests, &node.requested, &node.allocatable, pods)
 }
 
-/// What there is too little of: `pods` says how many there are, and how many there may be.
-pub fn lacking_of(requests: &Resources, used: &Resources, have: &Resources, pods: (i64, i64)) -> Vec<Lack> {
-    let mut lacking = Vec::new();
+/// Insufficient resources; `pods` has the number of pods and its maximum.
+pub fn insufficient_of(
+    requests: &Resources,
+    used: &Resources,
+    have: &Resources,
+    pods: (i64, i64),
+) -> Vec<InsufficientResource> {
+    let mut insufficient = Vec::new();
     let mut check = |name: &dyn Fn() -> Arc<str>, requested: i64, used: i64, capacity: i64| {
         if requested > 0 && requested > capacity - used {
-            lacking.push(Lack { name: name(), requested, used, capacity });
+            insufficient.push(InsufficientResource { name: name(), requested, used, capacity });
         }
     };
     check(&|| "pods".into(), 1, pods.0, pods.1);
@@ -313,7 +324,7 @@ pub fn lacking_of(requests: &Resources, used: &Resources, have: &Resources, pods
     for (name, amount) in &requests.others {
         check(&|| name.clone(), *amount, used.get(name), have.get(name));
     }
-    lacking
+    insufficient
 }
 
 fn tolerates_unschedulable(pod: &PodInfo) -> bool {

@@ -1,5 +1,5 @@
-//! The search for devices on one node, depth first, with everything that claims may ask for: selectors, counts, taints,
-//! attributes that must match or differ, and counters that partitions of a device share.
+//! Depth-first device allocation on one node: selectors, counts, taints, `matchAttribute` and `distinctAttribute`
+//! constraints, and shared counters of partitionable devices.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use k8s_openapi::api::resource::v1::{
     ResourceSlice,
 };
 
-use super::devices::{Allocation, DeviceId, Devices, Wanted};
+use super::devices::{Allocation, DeviceAlternative, DeviceId, Devices};
 use super::state::NodeState;
 use capstan_semantics::node_selector::NodeTerms;
 use capstan_semantics::quantity::milli;
 
-/// Steps after which a search is given up.
+/// Number of steps after which the search stops.
 const MAX_STEPS: usize = 20_000;
-/// Most devices that one claim may have.
-const MOST_DEVICES: usize = 32;
+/// Maximum number of devices per claim.
+const MAX_DEVICES: usize = 32;
 
-/// A device that could be taken.
+/// A device that could be allocated.
 struct Candidate<'a> {
     id: DeviceId,
     device: &'a Device,
@@ -28,7 +28,7 @@ struct Candidate<'a> {
     used: bool,
 }
 
-/// What was chosen: claim, request, option and device.
+/// An allocated device: claim, request, subrequest and device.
 #[derive(Clone, Copy)]
 struct Taken {
     claim: usize,
@@ -37,11 +37,11 @@ struct Taken {
     device: usize,
 }
 
-/// A search for devices on one node, depth first.
+/// A depth-first search for devices on one node.
 pub(super) struct Search<'a> {
     devices: &'a Devices<'a>,
     candidates: Vec<Candidate<'a>>,
-    /// What is left of counters that devices share: by driver, pool, set and counter, in thousandths.
+    /// Remaining shared counters, by driver, pool, counter set and counter, in thousandths.
     counters: HashMap<(String, String, String, String), i64>,
     taken: Vec<Taken>,
     steps: usize,
@@ -60,7 +60,7 @@ impl<'a> Search<'a> {
                 || spec.node_selector.as_ref().is_some_and(selected)
         });
         let slices: Vec<&'a Arc<ResourceSlice>> = local.chain(shared).collect();
-        // Of a pool, only the newest generation counts.
+        // Only the newest generation of a pool counts.
         let mut newest: HashMap<(&str, &str), i64> = HashMap::new();
         for slice in &slices {
             let generation = newest.entry((&slice.spec.driver, &slice.spec.pool.name)).or_insert(i64::MIN);
@@ -100,7 +100,7 @@ impl<'a> Search<'a> {
         search
     }
 
-    /// Finds devices for all requests from this one on.
+    /// Allocates devices for all requests from this one on.
     pub(super) fn solve(&mut self, claim: usize, request: usize) -> Result<bool, String> {
         let Some(open) = self.devices.open.get(claim) else { return Ok(true) };
         let Some(wanted) = open.requests.get(request) else { return self.solve(claim + 1, 0) };
@@ -116,7 +116,7 @@ impl<'a> Search<'a> {
         Ok(false)
     }
 
-    /// Takes `count` devices, from `next.device` on.
+    /// Allocates `count` devices, from `next.device` on.
     fn take(&mut self, next: Taken, count: usize) -> Result<bool, String> {
         if count == 0 {
             return self.solve(next.claim, next.request + 1);
@@ -138,7 +138,7 @@ impl<'a> Search<'a> {
         Ok(false)
     }
 
-    /// Takes every device that is selected; all must be free.
+    /// Allocates every device that matches; all must be free.
     fn take_all(&mut self, next: Taken) -> Result<bool, String> {
         let before = self.taken.len();
         for device in 0..self.candidates.len() {
@@ -163,7 +163,7 @@ impl<'a> Search<'a> {
         Ok(false)
     }
 
-    fn wanted(&self, taken: Taken) -> &'a Wanted {
+    fn wanted(&self, taken: Taken) -> &'a DeviceAlternative {
         &self.devices.open[taken.claim].requests[taken.request].options[taken.option]
     }
 
@@ -172,7 +172,7 @@ impl<'a> Search<'a> {
         let wanted = self.wanted(taken);
         let in_claim = self.taken.iter().filter(|other| other.claim == taken.claim).count();
         let again = self.taken.iter().any(|other| other.device == taken.device && !self.wanted(*other).admin);
-        Ok(in_claim < MOST_DEVICES
+        Ok(in_claim < MAX_DEVICES
             && (wanted.admin || (!candidate.used && !again && self.has_counters(taken.device)))
             && self.selects(taken)?
             && self.constraints_hold(taken))
@@ -243,7 +243,7 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// An attribute by its full name; within the driver's own domain, devices leave the domain out.
+    /// An attribute by its qualified name; devices omit the domain of their driver.
     fn attribute(&self, device: usize, name: &str) -> Option<serde_json::Value> {
         let candidate = &self.candidates[device];
         let attributes = candidate.device.attributes.as_ref()?;
@@ -321,7 +321,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The settings of the classes, then those of the claim.
+    /// Configuration of the classes, then of the claim.
     fn configuration(&self, claim: usize, taken: &[Taken]) -> Vec<DeviceAllocationConfiguration> {
         let open = &self.devices.open[claim];
         let mut all: Vec<DeviceAllocationConfiguration> = Vec::new();
@@ -373,7 +373,7 @@ impl<'a> Search<'a> {
         all
     }
 
-    /// Where devices can be used: on one node, on nodes with certain labels, or everywhere.
+    /// Node selector of the allocation: one node, nodes with certain labels, or all.
     fn node_selector(&self, taken: &[Taken]) -> Option<NodeSelector> {
         let mut term = NodeSelectorTerm::default();
         for taken in taken {

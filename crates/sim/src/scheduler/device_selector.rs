@@ -1,5 +1,5 @@
-//! CEL selectors of devices: `device.attributes["driver"].model == "A100"`. Answers are kept, as the same few questions
-//! are asked about the same devices for pod after pod.
+//! CEL device selectors: `device.attributes["driver"].model == "A100"`. Results are cached, as the same few expressions
+//! are evaluated on the same devices for every pod.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,22 +8,22 @@ use k8s_openapi::api::resource::v1::{Device, DeviceAttribute, ResourceSlice};
 use kube_cel::KubeCelExt;
 use kube_cel::cel::{Context, Program, Value};
 
-/// Most answers that are kept.
-const MOST: usize = 100_000;
+/// Maximum number of cached results.
+const MAX_CACHED_RESULTS: usize = 100_000;
 
-type Answer = Result<bool, String>;
+type MatchResult = Result<bool, String>;
 
-/// Compiled selectors and their answers.
+/// Compiled selectors and cached results.
 #[derive(Default)]
 pub(super) struct Selectors {
-    state: Mutex<Known>,
+    state: Mutex<CacheState>,
 }
 
 #[derive(Default)]
-struct Known {
+struct CacheState {
     programs: HashMap<String, Arc<Result<Program, String>>>,
-    /// By expression, name and version of the slice, and device.
-    answers: HashMap<String, HashMap<(String, String, String), Answer>>,
+    /// By expression, then slice name, slice version and device.
+    results: HashMap<String, HashMap<(String, String, String), MatchResult>>,
     count: usize,
 }
 
@@ -35,12 +35,12 @@ impl std::fmt::Debug for Selectors {
 
 impl Selectors {
     /// Whether an expression selects a device.
-    pub(super) fn matches(&self, expression: &str, slice: &ResourceSlice, device: &Device) -> Answer {
+    pub(super) fn matches(&self, expression: &str, slice: &ResourceSlice, device: &Device) -> MatchResult {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let key = (text(&slice.metadata.name), text(&slice.metadata.resource_version), device.name.clone());
         let program = {
             let mut known = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(answer) = known.answers.get(expression).and_then(|answers| answers.get(&key)) {
+            if let Some(answer) = known.results.get(expression).and_then(|results| results.get(&key)) {
                 return answer.clone();
             }
             known.programs.entry(expression.to_owned()).or_insert_with(|| Arc::new(compile(expression))).clone()
@@ -50,12 +50,12 @@ impl Selectors {
             Err(error) => Err(error.clone()),
         };
         let mut known = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.count >= MOST {
-            known.answers.clear();
+        if known.count >= MAX_CACHED_RESULTS {
+            known.results.clear();
             known.count = 0;
         }
         known.count += 1;
-        known.answers.entry(expression.to_owned()).or_default().insert(key, answer.clone());
+        known.results.entry(expression.to_owned()).or_default().insert(key, answer.clone());
         answer
     }
 }
@@ -64,7 +64,7 @@ fn compile(expression: &str) -> Result<Program, String> {
     Program::compile(expression).map_err(|error| format!("CEL compile error: {error}"))
 }
 
-fn evaluate(program: &Program, driver: &str, device: &Device) -> Answer {
+fn evaluate(program: &Program, driver: &str, device: &Device) -> MatchResult {
     let mut context = Context::default().with_all();
     let device = describe(driver, device, program, &context);
     context.add_variable_from_value("device", device);
@@ -75,7 +75,7 @@ fn evaluate(program: &Program, driver: &str, device: &Device) -> Answer {
     }
 }
 
-/// What expressions see.
+/// The CEL variable `device`.
 fn describe(driver: &str, device: &Device, program: &Program, context: &Context<'_>) -> Value {
     let split = |name: &str| match name.split_once('/') {
         Some((domain, name)) => (domain.to_owned(), name.to_owned()),
@@ -119,7 +119,7 @@ fn value_of(attribute: &DeviceAttribute, context: &Context<'_>) -> Value {
     }
 }
 
-/// A value of a type that only functions make.
+/// A value of a type that has no literal: created by a CEL function.
 fn call(expression: &str, argument: &str, context: &Context<'_>) -> Value {
     let mut inner = context.new_inner_scope();
     inner.add_variable_from_value("x", text(argument));
@@ -138,7 +138,7 @@ fn map(domains: BTreeMap<String, BTreeMap<String, Value>>) -> Value {
     domains.collect::<HashMap<String, Value>>().into()
 }
 
-/// The texts that an expression has in it: among them are the domains that it asks for.
+/// The string literals of an expression: they include the domains that it reads.
 fn strings_in(program: &Program) -> BTreeSet<String> {
     let text = format!("{:?}", program.expression());
     text.split('"').skip(1).step_by(2).filter(|part| !part.is_empty()).map(str::to_owned).collect()

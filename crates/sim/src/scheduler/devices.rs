@@ -1,4 +1,4 @@
-//! Devices that pods claim: which are free, and which a pod would get on a node.
+//! Dynamic resource allocation: free devices, and allocations for a pod on a node.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::state::NodeState;
 use super::view::View;
 use capstan_semantics::node_selector::NodeTerms;
 
-/// A device.
+/// A device by driver, pool and name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DeviceId {
     pub(super) driver: String,
@@ -22,32 +22,32 @@ pub struct DeviceId {
     pub(super) device: String,
 }
 
-/// Devices that drivers offer, and those that claims have.
+/// Published and allocated devices.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// Slices of one node.
+    /// Node-local slices.
     pub(super) local: HashMap<String, BTreeMap<String, Arc<ResourceSlice>>>,
     /// Slices of several nodes.
     pub(super) shared: BTreeMap<String, Arc<ResourceSlice>>,
-    /// Which node a slice is of.
-    homes: HashMap<String, Option<String>>,
+    /// Node of each slice.
+    slice_nodes: HashMap<String, Option<String>>,
     claims: HashMap<String, Vec<DeviceId>>,
     used: HashMap<DeviceId, u32>,
-    /// Claims that were given devices but do not say so yet.
+    /// Assumed allocations that are not in the claims' status yet.
     pending: HashMap<String, Vec<DeviceId>>,
     pub(super) selectors: Selectors,
 }
 
 impl Ledger {
-    /// How much is remembered: slices, claims, devices in use.
+    /// Number of held items: slices, claims, allocated devices.
     pub(super) fn len(&self) -> usize {
-        let slices = self.local.values().map(BTreeMap::len).sum::<usize>() + self.shared.len() + self.homes.len();
+        let slices = self.local.values().map(BTreeMap::len).sum::<usize>() + self.shared.len() + self.slice_nodes.len();
         slices + self.claims.len() + self.used.len() + self.pending.len()
     }
 
-    /// A slice came, changed or went.
+    /// A slice was created, updated or deleted.
     pub fn set_slice(&mut self, name: &str, slice: Option<&Arc<ResourceSlice>>) {
-        match self.homes.remove(name) {
+        match self.slice_nodes.remove(name) {
             Some(Some(node)) => {
                 if let Some(slices) = self.local.get_mut(&node) {
                     slices.remove(name);
@@ -65,11 +65,11 @@ impl Ledger {
                 Some(node) => self.local.entry(node.clone()).or_default().insert(name.to_owned(), slice.clone()),
                 None => self.shared.insert(name.to_owned(), slice.clone()),
             };
-            self.homes.insert(name.to_owned(), node);
+            self.slice_nodes.insert(name.to_owned(), node);
         }
     }
 
-    /// A claim came, changed or went.
+    /// A claim was created, updated or deleted.
     pub fn set_claim(&mut self, uid: &str, claim: Option<&ResourceClaim>) {
         let allocation = claim.and_then(|claim| claim.status.as_ref()?.allocation.as_ref());
         if allocation.is_some() || claim.is_none() {
@@ -87,12 +87,12 @@ impl Ledger {
         }
     }
 
-    /// A claim gets devices: they are taken before the server knows.
+    /// Assumes an allocation before it is written.
     pub fn assume(&mut self, allocation: &Allocation) {
         self.pending.insert(uid(&allocation.claim).to_owned(), ids(&allocation.result));
     }
 
-    /// A claim did not get its devices after all.
+    /// Reverts an assumed allocation.
     pub fn forget(&mut self, allocation: &Allocation) {
         self.pending.remove(uid(&allocation.claim));
     }
@@ -127,53 +127,53 @@ fn uid(claim: &ResourceClaim) -> &str {
     claim.metadata.uid.as_deref().unwrap_or_default()
 }
 
-/// Devices for a claim.
+/// An allocation of devices to a claim.
 #[derive(Clone, Debug)]
 pub struct Allocation {
     /// The claim.
     pub claim: Arc<ResourceClaim>,
-    /// What it gets.
+    /// The allocation result.
     pub result: AllocationResult,
 }
 
-/// The claims of a pod.
+/// The ResourceClaims of a pod.
 #[derive(Debug)]
 pub struct Devices<'a> {
     pub(super) ledger: &'a Ledger,
-    /// Nodes where devices are that the pod's claims have already.
+    /// Node selectors of claims that are allocated already.
     at: Vec<NodeTerms>,
-    pub(super) open: Vec<Open>,
-    /// All claims: the pod is to be reserved for all of them.
+    pub(super) open: Vec<UnallocatedClaim>,
+    /// All claims: the pod is reserved for each of them.
     claims: Vec<Arc<ResourceClaim>>,
 }
 
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct UnallocatedClaim {
     pub(super) claim: Arc<ResourceClaim>,
     pub(super) requests: Vec<Request>,
     pub(super) constraints: Vec<DeviceConstraint>,
 }
 
-/// One request, or several of which one is enough, the best first.
+/// A request, or its `firstAvailable` alternatives in order of preference.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) name: String,
-    pub(super) options: Vec<Wanted>,
+    pub(super) options: Vec<DeviceAlternative>,
 }
 
 #[derive(Debug)]
-pub(super) struct Wanted {
-    /// `REQUEST`, or `REQUEST/OPTION`.
+pub(super) struct DeviceAlternative {
+    /// `REQUEST`, or `REQUEST/SUBREQUEST`.
     pub(super) name: String,
     pub(super) class: Arc<DeviceClass>,
     pub(super) selectors: Vec<DeviceSelector>,
     pub(super) tolerations: Vec<DeviceToleration>,
-    /// Nothing for all.
+    /// `None` for all.
     pub(super) count: Option<usize>,
     pub(super) admin: bool,
 }
 
-/// Names of the claims of a pod: `NAMESPACE/NAME`.
+/// Claims of a pod: `NAMESPACE/NAME`.
 pub fn claim_keys(pod: &PodInfo) -> Result<Vec<String>, String> {
     let (namespace, name) = (pod.namespace(), pod.name());
     let mut keys = Vec::new();
@@ -196,7 +196,7 @@ pub fn claim_keys(pod: &PodInfo) -> Result<Vec<String>, String> {
 }
 
 impl<'a> Devices<'a> {
-    /// Looks up the claims of a pod; nothing if it has none. An error keeps the pod from all nodes.
+    /// Looks up the claims of a pod; `None` if it has none. An error makes the pod unschedulable.
     pub fn new(pod: &PodInfo, view: &impl View, ledger: &'a Ledger) -> Result<Option<Self>, String> {
         let keys = claim_keys(pod)?;
         if keys.is_empty() {
@@ -225,7 +225,7 @@ impl<'a> Devices<'a> {
         Ok(Some(all))
     }
 
-    /// What the pod's claims get on a node. Claims that have devices are listed with what they have.
+    /// Allocations of the pod's claims on a node. Allocated claims are listed with their allocation.
     pub fn allocate(&self, node: &NodeState) -> Result<Vec<Allocation>, String> {
         let labels = node.node.as_ref().and_then(|node| node.metadata.labels.as_ref());
         if !self.at.iter().all(|terms| terms.matches(&node.name, labels)) {
@@ -248,7 +248,7 @@ impl<'a> Devices<'a> {
     }
 }
 
-fn open(claim: &Arc<ResourceClaim>, view: &impl View) -> Result<Open, String> {
+fn open(claim: &Arc<ResourceClaim>, view: &impl View) -> Result<UnallocatedClaim, String> {
     let spec = claim.spec.as_ref().and_then(|spec| spec.devices.clone()).unwrap_or_default();
     let class = |name: &str, request: &str| {
         view.device_class(name).ok_or_else(|| format!("request {request}: device class {name} does not exist"))
@@ -261,7 +261,7 @@ fn open(claim: &Arc<ResourceClaim>, view: &impl View) -> Result<Open, String> {
     for request in spec.requests.into_iter().flatten() {
         let mut options = Vec::new();
         if let Some(exact) = request.exactly {
-            options.push(Wanted {
+            options.push(DeviceAlternative {
                 class: class(&exact.device_class_name, &request.name)?,
                 name: request.name.clone(),
                 count: count(&exact.allocation_mode, exact.count),
@@ -272,7 +272,7 @@ fn open(claim: &Arc<ResourceClaim>, view: &impl View) -> Result<Open, String> {
         }
         for option in request.first_available.into_iter().flatten() {
             let name = format!("{}/{}", request.name, option.name);
-            options.push(Wanted {
+            options.push(DeviceAlternative {
                 class: class(&option.device_class_name, &name)?,
                 count: count(&option.allocation_mode, option.count),
                 name,
@@ -283,5 +283,5 @@ fn open(claim: &Arc<ResourceClaim>, view: &impl View) -> Result<Open, String> {
         }
         requests.push(Request { name: request.name, options });
     }
-    Ok(Open { claim: claim.clone(), requests, constraints: spec.constraints.unwrap_or_default() })
+    Ok(UnallocatedClaim { claim: claim.clone(), requests, constraints: spec.constraints.unwrap_or_default() })
 }

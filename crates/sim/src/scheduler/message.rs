@@ -1,12 +1,12 @@
-//! Words for pods that cannot be scheduled, as the real scheduler finds them.
+//! Messages for unschedulable pods, as kube-scheduler words them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Longest message of an event.
+/// Maximum length of an event message.
 const LONGEST: usize = 1024;
 
-/// How often each reason was given.
+/// Number of nodes per reason.
 #[derive(Clone, Debug, Default)]
 pub struct Histogram(BTreeMap<Cow<'static, str>, usize>);
 
@@ -34,12 +34,12 @@ pub fn unavailable(nodes: usize, reasons: &Histogram) -> String {
     format!("0/{nodes} nodes are available:{reasons}")
 }
 
-/// The message for a pod that may be on no node.
+/// The message for a pod that cannot run on any node.
 pub fn blocked(nodes: usize, reason: &str) -> String {
     format!("0/{nodes} nodes are available: {reason}.")
 }
 
-/// Cuts a message to what an event may hold.
+/// Truncates a message to the maximum length of an event.
 pub fn cut(message: &str) -> String {
     if message.len() <= LONGEST {
         return message.to_owned();

@@ -1,8 +1,8 @@
-//! The scheduler: finds a node for each pod.
+//! The scheduler: selects a node for each pod.
 //!
-//! The decision is pure: [`schedule::schedule`] looks at a [`state::State`] that is kept up to date pod by pod, and asks
-//! the rules of [`cycle`] about node after node. One task owns the state, takes in what the caches tell it, decides about
-//! one pod after the other, and hands pods to [`bind`], which writes.
+//! The decision is pure: [`schedule::schedule`] reads a [`state::State`] that is updated pod by pod, and applies the
+//! rules of [`cycle`] to each node. One task owns the state, processes cache events, schedules one pod after the other,
+//! and passes pods to [`bind`], which writes.
 
 mod actor;
 mod backlog;
@@ -27,16 +27,16 @@ pub mod volumes;
 
 use crate::context::Context;
 
-/// How the scheduler works.
+/// Configuration of the scheduler.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Whether it runs at all.
     pub enabled: bool,
     /// Schedules pods with this `schedulerName`.
     pub name: String,
-    /// How many bindings are written at the same time.
+    /// Number of concurrent binding writes.
     pub binders: usize,
-    /// Whether events say where each pod went. Pods that could not be scheduled always have events.
+    /// Whether `Scheduled` events are recorded. `FailedScheduling` events always are.
     pub report_success: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What the scheduler knows of a pod: read once from the object, kept as long as the pod is on a node.
+//! Pod data of the scheduler, parsed once from the object.
 
 use std::sync::Arc;
 
@@ -9,26 +9,26 @@ use crate::Pod;
 use crate::informer::key_of;
 use capstan_semantics::{LabelSelector, Labels};
 
-/// A pod, with what filters and scores ask about it.
+/// A pod with the data that filters and scores read.
 #[derive(Clone, Debug)]
 pub struct PodInfo {
     /// The object, shared with the cache.
     pub pod: Arc<Pod>,
     /// `NAMESPACE/NAME`
     pub key: Arc<str>,
-    /// Priority; more is more important.
+    /// Priority; higher is more important.
     pub priority: i32,
-    /// Resources.
+    /// Resource requests.
     pub requests: Requests,
-    /// Ports of the host.
+    /// Host ports.
     pub ports: Vec<HostPort>,
-    /// Which pods it wants near or far, if it says so.
+    /// Pod affinity and anti-affinity, if any.
     pub affinity: Option<Box<PodAffinity>>,
-    /// Claims of volumes, as `NAMESPACE/NAME`.
+    /// PersistentVolumeClaims, as `NAMESPACE/NAME`.
     pub volume_claims: Vec<Arc<str>>,
 }
 
-/// A port of a host.
+/// A host port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPort {
     ip: String,
@@ -37,8 +37,8 @@ pub struct HostPort {
 }
 
 impl HostPort {
-    /// Whether both cannot be on one host.
-    pub fn clashes(&self, other: &Self) -> bool {
+    /// Whether two ports conflict on one host.
+    pub fn conflicts(&self, other: &Self) -> bool {
         let any = |ip: &str| ip == "0.0.0.0";
         self.port == other.port
             && self.protocol == other.protocol
@@ -46,27 +46,27 @@ impl HostPort {
     }
 }
 
-/// Which pods a pod wants near or far.
+/// Pod affinity and anti-affinity.
 #[derive(Clone, Debug, Default)]
 pub struct PodAffinity {
-    /// Must be near.
+    /// Required affinity.
     pub required: Vec<Arc<Term>>,
-    /// Must not be near.
+    /// Required anti-affinity.
     pub anti: Vec<Arc<Term>>,
-    /// Would like to be near (positive weight) or far (negative weight).
+    /// Preferred affinity (positive weight) and anti-affinity (negative weight).
     pub preferred: Vec<(i64, Arc<Term>)>,
 }
 
-/// Some pods, and what near means.
+/// An affinity term: a selection of pods and a topology.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Term {
     /// Namespaces by name.
     pub namespaces: Vec<String>,
     /// Namespaces by label.
     pub namespace_selector: Option<LabelSelector>,
-    /// Pods by label; nothing selects none.
+    /// Pods by label; `None` selects none.
     pub selector: Option<LabelSelector>,
-    /// Nodes are near when they have the same value of this label.
+    /// Topology key: nodes with the same value of this label form a domain.
     pub topology_key: String,
 }
 
@@ -97,13 +97,13 @@ impl Term {
         Arc::new(Self { namespaces, namespace_selector, selector, topology_key: term.topology_key.clone() })
     }
 
-    /// Whether a pod is one of those meant.
+    /// Whether a pod matches the term.
     pub fn matches(&self, namespace: &str, namespace_labels: Option<&Labels>, labels: Option<&Labels>) -> bool {
         self.in_namespace(namespace, namespace_labels)
             && self.selector.as_ref().is_some_and(|selector| selector.matches_labels(labels))
     }
 
-    /// Whether a namespace is one of those meant.
+    /// Whether a namespace matches the term.
     pub fn in_namespace(&self, namespace: &str, labels: Option<&Labels>) -> bool {
         self.namespaces.iter().any(|mine| mine == namespace)
             || self.namespace_selector.as_ref().is_some_and(|selector| selector.matches_labels(labels))
@@ -111,7 +111,7 @@ impl Term {
 }
 
 impl PodInfo {
-    /// Reads a pod.
+    /// Parses a pod.
     pub fn new(pod: Arc<Pod>) -> Self {
         let spec = pod.spec.as_deref();
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
@@ -152,8 +152,8 @@ impl PodInfo {
         self.pod.spec.as_deref().unwrap_or_else(|| EMPTY.get_or_init(PodSpec::default))
     }
 
-    /// Whether a node that suits has room for the pod whatever else is there: it asks for nothing that others could have.
-    pub fn is_light(&self) -> bool {
+    /// Whether the pod fits on every eligible node: it requests nothing that can run out.
+    pub fn fits_everywhere(&self) -> bool {
         let spec = self.spec();
         let free = self.requests.exact.is_empty() && self.ports.is_empty() && self.volume_claims.is_empty();
         let alone = self.affinity.is_none() && spec.topology_spread_constraints.is_none();
@@ -162,18 +162,18 @@ impl PodInfo {
         free && alone && plain && usual
     }
 
-    /// Whether the pod is being deleted.
+    /// Whether the pod has a deletion timestamp.
     pub fn is_terminating(&self) -> bool {
         self.pod.metadata.deletion_timestamp.is_some()
     }
 
-    /// The node that preemption has chosen for the pod.
+    /// `status.nominatedNodeName`.
     pub fn nominated_node(&self) -> Option<&str> {
         self.pod.status.as_ref()?.nominated_node_name.as_deref().filter(|name| !name.is_empty())
     }
 }
 
-/// Whether a pod is over: it needs no resources any more.
+/// Whether a pod has terminated and holds no resources.
 pub fn is_finished(pod: &Pod) -> bool {
     matches!(pod.status.as_ref().and_then(|status| status.phase.as_deref()), Some("Succeeded" | "Failed"))
 }

@@ -1,4 +1,4 @@
-//! Making room: which pods of lower priority would have to leave a node for a pod to fit.
+//! Preemption: selects lower-priority pods whose deletion makes a pod fit.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -13,24 +13,24 @@ use super::state::NodeId;
 use super::view::View;
 use capstan_semantics::LabelSelector;
 
-/// A node, and the pods that would have to leave it.
+/// A node and the victims on it.
 #[derive(Clone, Debug)]
 pub struct Preemption {
     /// The node.
     pub node: NodeId,
-    /// The pods, most important first.
+    /// The victims, highest priority first.
     pub victims: Vec<Arc<PodInfo>>,
     violations: usize,
 }
 
-/// Finds the node where making room hurts least. An error says why there is none.
+/// Selects the node with the least costly victims. The error is the reason why there is none.
 pub fn preempt(cycle: &Cycle<'_>, rejected: &[(NodeId, Rejection)], view: &impl View) -> Result<Preemption, String> {
     eligible(cycle, rejected)?;
     let candidates: Vec<NodeId> = rejected.iter().filter(|(_, why)| why.resolvable).map(|(id, _)| *id).collect();
     let enough = (candidates.len() / 10).max(100).min(candidates.len());
     let mut found: Vec<Preemption> = Vec::new();
     let mut refused = Histogram::default();
-    let mut asked = 0;
+    let mut checked = 0;
     for id in candidates {
         match on_node(cycle, id, view) {
             Ok(preemption) => {
@@ -41,7 +41,7 @@ pub fn preempt(cycle: &Cycle<'_>, rejected: &[(NodeId, Rejection)], view: &impl 
             }
             Err(reasons) => {
                 refused.add(reasons);
-                asked += 1;
+                checked += 1;
             }
         }
     }
@@ -55,12 +55,12 @@ pub fn preempt(cycle: &Cycle<'_>, rejected: &[(NodeId, Rejection)], view: &impl 
     });
     best.ok_or_else(|| {
         let all = cycle.state.order().len();
-        refused.add_many("Preemption is not helpful for scheduling", all - asked);
+        refused.add_many("Preemption is not helpful for scheduling", all - checked);
         unavailable(all, &refused)
     })
 }
 
-/// A pod that made others leave waits for them.
+/// A pod that preempted others waits until they have terminated.
 fn eligible(cycle: &Cycle<'_>, rejected: &[(NodeId, Rejection)]) -> Result<(), String> {
     let pod = cycle.pod;
     if pod.spec().preemption_policy.as_deref() == Some("Never") {
@@ -70,15 +70,15 @@ fn eligible(cycle: &Cycle<'_>, rejected: &[(NodeId, Rejection)]) -> Result<(), S
     if let Some(id) = nominated
         && rejected.iter().all(|(other, why)| *other != id || why.resolvable)
     {
-        let leaving = |other: &Arc<PodInfo>| other.is_terminating() && other.priority < pod.priority;
-        if cycle.state.node(id).pods.iter().any(leaving) {
+        let terminating = |other: &Arc<PodInfo>| other.is_terminating() && other.priority < pod.priority;
+        if cycle.state.node(id).pods.iter().any(terminating) {
             return Err("not eligible due to a terminating pod on the nominated node.".to_owned());
         }
     }
     Ok(())
 }
 
-/// Who would have to leave a node.
+/// Selects the victims on a node.
 fn on_node(cycle: &Cycle<'_>, id: NodeId, view: &impl View) -> Result<Preemption, Vec<std::borrow::Cow<'static, str>>> {
     let state = cycle.state.node(id);
     let mut victims: Vec<&Arc<PodInfo>> = state.pods.iter().filter(|pod| pod.priority < cycle.pod.priority).collect();
@@ -100,7 +100,7 @@ fn on_node(cycle: &Cycle<'_>, id: NodeId, view: &impl View) -> Result<Preemption
     victims.sort_by_key(|pod| (Reverse(pod.priority), started(pod)));
     let (protected, others): (Vec<_>, Vec<_>) = protect(&victims, view);
     let mut preemption = Preemption { node: id, victims: Vec::new(), violations: 0 };
-    // Whoever can stay stays, the most important first.
+    // Reprieves as many victims as possible, highest priority first.
     for (victim, violates) in protected.into_iter().map(|pod| (pod, 1)).chain(others.into_iter().map(|pod| (pod, 0))) {
         node.add(victim.clone());
         cycle.adjust(victim, state, 1);
@@ -115,7 +115,7 @@ fn on_node(cycle: &Cycle<'_>, id: NodeId, view: &impl View) -> Result<Preemption
     Ok(preemption)
 }
 
-/// Splits pods into those whose disruption budget does not allow another disruption, and the others.
+/// Splits pods by whether their eviction would violate a PodDisruptionBudget.
 fn protect<'a>(pods: &[&'a Arc<PodInfo>], view: &impl View) -> (Vec<&'a Arc<PodInfo>>, Vec<&'a Arc<PodInfo>>) {
     let mut budgets: Vec<(String, Vec<Budget>)> = Vec::new();
     pods.iter().partition(|pod| {
@@ -158,7 +158,7 @@ impl Budget {
     }
 }
 
-/// When a pod started; a pod that did not start counts as new.
+/// Start time of a pod; one without counts as new.
 fn started(pod: &PodInfo) -> Timestamp {
     let time = pod.pod.status.as_ref().and_then(|status| status.start_time.as_ref());
     time.map_or(Timestamp::MAX, |time| time.0)

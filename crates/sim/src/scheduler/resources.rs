@@ -1,4 +1,4 @@
-//! What pods ask for and nodes have.
+//! Resource requests of pods and resources of nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use crate::Pod;
 use capstan_semantics::quantity::{milli, units};
 
-/// What a container that asks for nothing is taken to need when nodes are compared.
+/// Requests that scoring assumes for containers without any.
 const DEFAULT_MILLI_CPU: i64 = 100;
 const DEFAULT_MEMORY: i64 = 200 << 20;
 
@@ -37,7 +37,7 @@ impl Resources {
         }
     }
 
-    /// Whether there is nothing of any resource.
+    /// Whether all amounts are zero.
     pub fn is_empty(&self) -> bool {
         self.milli_cpu == 0 && self.memory == 0 && self.ephemeral_storage == 0 && self.others.is_empty()
     }
@@ -47,7 +47,7 @@ impl Resources {
         self.combine(more, |mine, theirs| mine + theirs);
     }
 
-    /// Takes amounts away.
+    /// Subtracts amounts.
     pub fn subtract(&mut self, less: &Self) {
         self.combine(less, |mine, theirs| mine - theirs);
     }
@@ -85,7 +85,7 @@ impl Resources {
         self.others.binary_search_by(|(mine, _)| (**mine).cmp(name)).ok()
     }
 
-    /// The amounts in a list such as `status.allocatable`, but for `pods`.
+    /// Parses a resource list such as `status.allocatable`, except `pods`.
     pub fn of_list(list: Option<&BTreeMap<String, Quantity>>) -> Self {
         let mut amounts = Self::default();
         for (name, quantity) in list.into_iter().flatten() {
@@ -97,20 +97,20 @@ impl Resources {
     }
 }
 
-/// How many resources a pod needs.
+/// Resource requests of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
-    /// What it asks for.
+    /// Requests as given.
     pub exact: Resources,
-    /// `cpu` in thousandths with a small amount for containers that ask for none.
+    /// `cpu` in thousandths with a default for containers without a request.
     pub assumed_milli_cpu: i64,
-    /// `memory` in bytes with a small amount for containers that ask for none.
+    /// `memory` in bytes with a default for containers without a request.
     pub assumed_memory: i64,
 }
 
 impl Requests {
-    /// What a pod asks for: its containers run at the same time, beside init containers that stay; other init containers
-    /// run one after the other before them.
+    /// Effective requests of a pod: the sum of containers and sidecars, or the largest init container with the sidecars
+    /// before it.
     pub fn of(pod: &Pod) -> Self {
         let Some(spec) = &pod.spec else { return Self::default() };
         let exact = total(spec, |container| Resources::of_list(requests(container.resources.as_ref())));
@@ -157,8 +157,8 @@ fn total(spec: &PodSpec, of: impl Fn(&Container) -> Resources) -> Resources {
 
 fn assumed(container: &Container) -> Resources {
     let mut amounts = Resources::default();
-    let asked = requests(container.resources.as_ref());
-    let find = |name| asked.and_then(|list| list.get(name));
+    let requested = requests(container.resources.as_ref());
+    let find = |name| requested.and_then(|list| list.get(name));
     amounts.milli_cpu = find("cpu").map_or(DEFAULT_MILLI_CPU, milli);
     amounts.memory = find("memory").map_or(DEFAULT_MEMORY, units);
     amounts
@@ -168,7 +168,7 @@ fn requests(resources: Option<&ResourceRequirements>) -> Option<&BTreeMap<String
     resources?.requests.as_ref()
 }
 
-/// Whether an init container keeps running beside the containers.
+/// Whether an init container is a sidecar (`restartPolicy: Always`).
 pub fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }

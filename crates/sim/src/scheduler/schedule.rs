@@ -1,4 +1,4 @@
-//! The decision: a node for a pod, or why there is none. Pure.
+//! Scheduling decision: a node for a pod, or why there is none. Pure.
 
 use super::cycle::{Cycle, Extras, Rejection, Rule, Rules, prepare};
 use super::devices::Ledger;
@@ -10,32 +10,32 @@ use super::state::{NodeId, State};
 use super::topology::Spread;
 use super::view::View;
 
-/// With fewer nodes than this, all are looked at.
-const FEW: usize = 100;
+/// With fewer nodes than this, all are checked.
+const MIN_FEASIBLE_NODES: usize = 100;
 
-/// What becomes of a pod.
+/// Result of a scheduling cycle.
 #[derive(Debug)]
 pub enum Decision {
-    /// It goes to a node.
+    /// The pod is assigned to a node.
     Place(NodeId, Extras),
-    /// There is no node for it.
-    Wait(Refusal),
+    /// The pod is unschedulable.
+    Unschedulable(Unschedulable),
 }
 
-/// Why there is no node for a pod.
+/// Why a pod is unschedulable.
 #[derive(Debug)]
-pub struct Refusal {
-    /// As events say it.
+pub struct Unschedulable {
+    /// Message, as in events.
     pub message: String,
-    /// The rules that kept it from nodes; none if there are no nodes.
+    /// The rules that rejected nodes; empty if there are no nodes.
     pub rules: Rules,
-    /// What would make room.
+    /// The preemption that would make it fit.
     pub preemption: Option<Preemption>,
-    /// Whether the node that was chosen for the pod before, if any, still is.
+    /// Whether the nominated node, if any, remains.
     pub keep_nomination: bool,
 }
 
-/// Decides where a pod goes.
+/// Schedules a pod.
 pub fn schedule(state: &mut State, ledger: &Ledger, view: &impl View, pod: &PodInfo) -> Decision {
     let soft = Spread::soft(pod, || view.siblings(pod));
     prepare(state, pod, &soft);
@@ -89,31 +89,31 @@ fn decide(
 struct Found {
     feasible: Vec<(NodeId, Extras)>,
     rejected: Vec<(NodeId, Rejection)>,
-    /// Whether only nodes were looked at that the pod names.
+    /// Whether only the nodes that the pod names were checked.
     named: bool,
 }
 
-/// Looks for nodes, from where the search for the last pod ended, until there are enough.
+/// Filters nodes, from where the last cycle ended, until enough are feasible.
 fn find(cycle: &Cycle<'_>, next: &mut usize) -> Found {
     let state = cycle.state;
     let mut found = Found::default();
-    let look = |id: NodeId, found: &mut Found| match cycle.check(id) {
+    let check_node = |id: NodeId, found: &mut Found| match cycle.check(id) {
         Ok(extras) => found.feasible.push((id, extras)),
         Err(rejection) => found.rejected.push((id, rejection)),
     };
     if let Some(names) = cycle.affinity.names() {
         found.named = true;
         for id in names.into_iter().filter_map(|name| state.find(name)) {
-            look(id, &mut found);
+            check_node(id, &mut found);
         }
         return found;
     }
     let order = state.order();
-    let enough = enough(order.len());
+    let feasible_nodes_to_find = feasible_nodes_to_find(order.len());
     let start = *next % order.len();
     for at in 0..order.len() {
-        look(order[(start + at) % order.len()], &mut found);
-        if found.feasible.len() >= enough {
+        check_node(order[(start + at) % order.len()], &mut found);
+        if found.feasible.len() >= feasible_nodes_to_find {
             break;
         }
     }
@@ -121,13 +121,13 @@ fn find(cycle: &Cycle<'_>, next: &mut usize) -> Found {
     found
 }
 
-/// How many nodes are enough to choose from.
-fn enough(nodes: usize) -> usize {
-    if nodes < FEW {
+/// Number of feasible nodes after which the search stops.
+fn feasible_nodes_to_find(nodes: usize) -> usize {
+    if nodes < MIN_FEASIBLE_NODES {
         return nodes;
     }
     let percent = 50_usize.saturating_sub(nodes / 125).max(5);
-    (nodes * percent / 100).max(FEW)
+    (nodes * percent / 100).max(MIN_FEASIBLE_NODES)
 }
 
 fn take(mut found: Found, at: usize) -> Decision {
@@ -162,5 +162,5 @@ fn refuse(cycle: &Cycle<'_>, found: Found, view: &impl View) -> Decision {
 }
 
 fn wait(message: String, rules: Rules, preemption: Option<Preemption>, keep_nomination: bool) -> Decision {
-    Decision::Wait(Refusal { message, rules, preemption, keep_nomination })
+    Decision::Unschedulable(Unschedulable { message, rules, preemption, keep_nomination })
 }

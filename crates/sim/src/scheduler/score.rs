@@ -1,15 +1,15 @@
-//! Which of several nodes is best for a pod: little used, balanced, liked by the pod, and far from its siblings.
+//! Scoring: ranks feasible nodes by free resources, balance, preferences of the pod, and spreading.
 
 use super::counts::PerNode;
 use super::cycle::Cycle;
 use super::state::{NodeId, NodeState};
-use super::topology::{Domains, HOSTNAME, Spread, domains, meant};
+use super::topology::{Domains, HOSTNAME, Spread, domains, matching_pods};
 use capstan_semantics::taints::count_intolerable_prefer_no_schedule;
 
-/// The best score of one kind.
-const MOST: i64 = 100;
+/// Maximum score of a plugin.
+const MAX_SCORE: i64 = 100;
 
-/// Scores of nodes, in the same order; more is better.
+/// Scores of nodes, in the same order; higher is better.
 pub fn scores(cycle: &Cycle<'_>, soft: &[Spread], nodes: &[NodeId]) -> Vec<i64> {
     let states: Vec<&NodeState> = nodes.iter().map(|id| cycle.state.node(*id)).collect();
     let mut total: Vec<i64> =
@@ -23,19 +23,19 @@ pub fn scores(cycle: &Cycle<'_>, soft: &[Spread], nodes: &[NodeId]) -> Vec<i64> 
         add(3, scores);
     }
     if !cycle.affinity.preferred.is_empty() {
-        let liked = states.iter().map(|node| node.node.as_ref().map_or(0, |node| cycle.affinity.score(node)));
-        add(2, normalize(liked.collect(), false));
+        let preferred = states.iter().map(|node| node.node.as_ref().map_or(0, |node| cycle.affinity.score(node)));
+        add(2, normalize(preferred.collect(), false));
     }
     if !soft.is_empty() {
         add(2, spread(cycle, soft, nodes, &states));
     }
-    if let Some(scores) = company(cycle, &states) {
+    if let Some(scores) = pod_affinity(cycle, &states) {
         add(2, scores);
     }
     total
 }
 
-/// How much would be left, in percent of what there is.
+/// Free resources after placement, in percent of allocatable.
 fn least_allocated(cycle: &Cycle<'_>, node: &NodeState) -> i64 {
     let requests = &cycle.pod.requests;
     let parts = [
@@ -49,7 +49,7 @@ fn least_allocated(cycle: &Cycle<'_>, node: &NodeState) -> i64 {
     if count == 0 { 0 } else { left.sum::<i64>() / count }
 }
 
-/// Whether processors and memory would be used alike, compared to before.
+/// How evenly CPU and memory would be used, compared to before.
 fn balanced_allocation(cycle: &Cycle<'_>, node: &NodeState) -> i64 {
     let requests = &cycle.pod.requests.exact;
     if requests.milli_cpu == 0 && requests.memory == 0 {
@@ -58,14 +58,14 @@ fn balanced_allocation(cycle: &Cycle<'_>, node: &NodeState) -> i64 {
     let balance = |cpu: i64, memory: i64| {
         let fraction = |used: i64, capacity: i64| (used as f64 / capacity as f64).min(1.0);
         if node.allocatable.milli_cpu == 0 || node.allocatable.memory == 0 {
-            return MOST;
+            return MAX_SCORE;
         }
         let difference = fraction(cpu, node.allocatable.milli_cpu) - fraction(memory, node.allocatable.memory);
-        ((1.0 - (difference / 2.0).abs()) * MOST as f64) as i64
+        ((1.0 - (difference / 2.0).abs()) * MAX_SCORE as f64) as i64
     };
     let before = balance(node.requested.milli_cpu, node.requested.memory);
     let after = balance(node.requested.milli_cpu + requests.milli_cpu, node.requested.memory + requests.memory);
-    MOST / 2 + (MOST / 2 + after - before) / 2
+    MAX_SCORE / 2 + (MAX_SCORE / 2 + after - before) / 2
 }
 
 fn taints(cycle: &Cycle<'_>, nodes: &[&NodeState]) -> Option<Vec<i64>> {
@@ -80,19 +80,20 @@ fn taints(cycle: &Cycle<'_>, nodes: &[&NodeState]) -> Option<Vec<i64>> {
     counts.iter().any(|count| *count > 0).then(|| normalize(counts, true))
 }
 
-/// Brings scores to 0..=100. Reversed: the least is best.
+/// Normalizes scores to 0..=100. Reversed: the lowest is best.
 fn normalize(mut scores: Vec<i64>, reverse: bool) -> Vec<i64> {
     let most = scores.iter().copied().max().unwrap_or(0);
     for score in &mut scores {
-        let scaled = if most == 0 { 0 } else { MOST * *score / most };
-        *score = if reverse { MOST - scaled } else { scaled };
+        let scaled = if most == 0 { 0 } else { MAX_SCORE * *score / most };
+        *score = if reverse { MAX_SCORE - scaled } else { scaled };
     }
     scores
 }
 
-/// How few pods there are that the pod is to be spread from.
+/// Topology spread score: fewer matching pods are better.
 fn spread(cycle: &Cycle<'_>, soft: &[Spread], ids: &[NodeId], nodes: &[&NodeState]) -> Vec<i64> {
-    // Nodes without a label of the pod's own constraints are not scored; the defaults take every node.
+    // Nodes without a topology key of the pod's own constraints are not scored; the default constraints score every
+    // node.
     let own = cycle.pod.spec().topology_spread_constraints.as_ref().is_some_and(|all| !all.is_empty());
     let labelled = |node: &NodeState| !own || soft.iter().all(|constraint| node.label(&constraint.key).is_some());
     let scored: Vec<bool> = nodes.iter().map(|node| labelled(node)).collect();
@@ -110,10 +111,10 @@ fn spread(cycle: &Cycle<'_>, soft: &[Spread], ids: &[NodeId], nodes: &[&NodeStat
             continue;
         }
         let domains = counted_domains(cycle, constraint, counts, &labelled);
-        let mut seen: Vec<&str> = nodes.iter().filter_map(|node| node.label(&constraint.key)).collect();
-        seen.sort_unstable();
-        seen.dedup();
-        let weight = ((seen.len() + 2) as f64).ln();
+        let mut topology_values: Vec<&str> = nodes.iter().filter_map(|node| node.label(&constraint.key)).collect();
+        topology_values.sort_unstable();
+        topology_values.dedup();
+        let weight = ((topology_values.len() + 2) as f64).ln();
         for (at, node) in nodes.iter().enumerate().filter(|(at, _)| scored[*at]) {
             if let Some(value) = node.label(&constraint.key) {
                 let count = domains.get(value).copied().unwrap_or(0);
@@ -124,7 +125,7 @@ fn spread(cycle: &Cycle<'_>, soft: &[Spread], ids: &[NodeId], nodes: &[&NodeStat
     let rounded: Vec<i64> = sums.iter().map(|sum| sum.round() as i64).collect();
     let of_scored = || rounded.iter().zip(&scored).filter(|(_, scored)| **scored).map(|(sum, _)| *sum);
     let (least, most) = (of_scored().min().unwrap_or(0), of_scored().max().unwrap_or(0));
-    let score = |sum: i64| if most == 0 { MOST } else { MOST * (most + least - sum) / most };
+    let score = |sum: i64| if most == 0 { MAX_SCORE } else { MAX_SCORE * (most + least - sum) / most };
     rounded.iter().zip(&scored).map(|(sum, scored)| if *scored { score(*sum) } else { 0 }).collect()
 }
 
@@ -147,8 +148,8 @@ fn counted_domains<'a>(
     domains
 }
 
-/// Whether pods are near that the pod likes, or that like it. Nothing if nobody likes anybody.
-fn company(cycle: &Cycle<'_>, nodes: &[&NodeState]) -> Option<Vec<i64>> {
+/// Score of preferred pod affinity, in both directions. `None` if no term applies.
+fn pod_affinity(cycle: &Cycle<'_>, nodes: &[&NodeState]) -> Option<Vec<i64>> {
     let (pod, state) = (cycle.pod, cycle.state);
     let mut sums = vec![0; nodes.len()];
     let mut any = false;
@@ -161,12 +162,12 @@ fn company(cycle: &Cycle<'_>, nodes: &[&NodeState]) -> Option<Vec<i64>> {
         }
     };
     for (weight, term) in pod.affinity.iter().flat_map(|affinity| &affinity.preferred) {
-        let counted = meant(term, state);
+        let counted = matching_pods(term, state);
         let counts = counted.as_ref().and_then(|counted| state.counters.get(counted));
         add(*weight, &term.topology_key, domains(counts, &term.topology_key, state));
     }
     let labels = state.namespace_labels(pod.namespace());
-    for ((weight, term), counts) in &state.terms.liked {
+    for ((weight, term), counts) in &state.terms.preferred {
         if term.matches(pod.namespace(), labels, pod.labels()) {
             add(*weight, &term.topology_key, domains(Some(counts), &term.topology_key, state));
         }
@@ -175,7 +176,8 @@ fn company(cycle: &Cycle<'_>, nodes: &[&NodeState]) -> Option<Vec<i64>> {
         return None;
     }
     let (least, most) = (sums.iter().copied().min()?, sums.iter().copied().max()?);
-    let scale =
-        |sum: i64| if most > least { (MOST as f64 * (sum - least) as f64 / (most - least) as f64) as i64 } else { 0 };
+    let scale = |sum: i64| {
+        if most > least { (MAX_SCORE as f64 * (sum - least) as f64 / (most - least) as f64) as i64 } else { 0 }
+    };
     Some(sums.into_iter().map(scale).collect())
 }

@@ -1,7 +1,7 @@
-//! The cluster as the scheduler sees it: nodes with what is left on them, kept up to date pod by pod.
+//! Cluster state of the scheduler: nodes and their free resources, updated pod by pod.
 //!
-//! Nothing here is computed from scratch for a pod that is to be scheduled: sums per node, counts of pods by selector and
-//! the terms of pods that keep others away are adjusted when a pod comes or goes.
+//! Nothing is recomputed per scheduling cycle: sums per node, pod counts by selector and anti-affinity terms are
+//! updated when a pod is added or removed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,25 +15,25 @@ use crate::Pod;
 use capstan_semantics::Labels;
 use capstan_semantics::quantity::units;
 
-/// Index of a node in [`State`]. It stays the same as long as the node is there.
+/// Index of a node in [`State`]. Stable while the node exists.
 pub type NodeId = usize;
 
-/// A node, with what runs on it.
+/// A node and its pods.
 #[derive(Clone, Debug, Default)]
 pub struct NodeState {
     /// Name.
     pub name: Arc<str>,
-    /// The object; nothing if pods were bound to a node that is not there.
+    /// The object; `None` if pods are bound to a node that does not exist.
     pub node: Option<Arc<Node>>,
-    /// What pods may use.
+    /// Allocatable resources.
     pub allocatable: Resources,
-    /// How many pods may run.
+    /// Maximum number of pods.
     pub max_pods: i64,
-    /// What pods use.
+    /// Requests of its pods.
     pub requested: Resources,
-    /// `cpu` in thousandths that pods use, with a small amount for containers that ask for none.
+    /// `cpu` requests in thousandths, with defaults for containers without any.
     pub assumed_milli_cpu: i64,
-    /// `memory` that pods use, with a small amount for containers that ask for none.
+    /// `memory` requests, with defaults for containers without any.
     pub assumed_memory: i64,
     /// The pods.
     pub pods: Vec<Arc<PodInfo>>,
@@ -61,9 +61,9 @@ impl NodeState {
         self.node.as_ref()?.metadata.labels.as_ref()?.get(key).map(String::as_str)
     }
 
-    /// Whether ports of the host are in use.
+    /// Whether any of the host ports is in use.
     pub fn has_ports(&self, ports: &[HostPort]) -> bool {
-        ports.iter().any(|port| self.ports.iter().any(|used| used.clashes(port)))
+        ports.iter().any(|port| self.ports.iter().any(|used| used.conflicts(port)))
     }
 
     /// Adds a pod.
@@ -75,7 +75,7 @@ impl NodeState {
         self.pods.push(pod);
     }
 
-    /// Takes a pod away.
+    /// Removes a pod.
     pub fn remove(&mut self, key: &str) -> Option<Arc<PodInfo>> {
         let at = self.pods.iter().position(|pod| &*pod.key == key)?;
         let pod = self.pods.swap_remove(at);
@@ -91,13 +91,13 @@ impl NodeState {
     }
 }
 
-/// All nodes and the pods on them.
+/// All nodes and their pods.
 #[derive(Debug, Default)]
 pub struct State {
     nodes: Vec<NodeState>,
     free: Vec<NodeId>,
     ids: HashMap<Arc<str>, NodeId>,
-    /// Nodes whose object is there, in the order in which they came.
+    /// Nodes with an object, in order of creation.
     order: Vec<NodeId>,
     pods: HashMap<Arc<str>, NodeId>,
     nominated: HashMap<Arc<str>, Vec<Arc<PodInfo>>>,
@@ -105,19 +105,19 @@ pub struct State {
     namespaces: HashMap<String, Labels>,
     pub(super) counters: Counters,
     pub(super) terms: Terms,
-    /// Where the search for nodes starts.
+    /// Where the next search for nodes starts.
     pub(super) next: usize,
 }
 
 impl State {
-    /// How much is remembered: pods, nodes, namespaces, claims, and what pods say about others.
+    /// Number of held items: pods, nodes, namespaces, claims and affinity terms.
     pub(super) fn len(&self) -> usize {
         let pods = self.pods.len() + self.nodes.iter().map(|node| node.pods.len()).sum::<usize>();
-        let terms = self.terms.anti.len() + self.terms.liked.len();
+        let terms = self.terms.anti.len() + self.terms.preferred.len();
         pods + self.ids.len() + self.nominated.len() + self.claims_in_use.len() + self.namespaces.len() + terms
     }
 
-    /// The nodes that pods can be scheduled to, in order.
+    /// The schedulable nodes, in order.
     pub fn order(&self) -> &[NodeId] {
         &self.order
     }
@@ -127,7 +127,7 @@ impl State {
         &self.nodes[id]
     }
 
-    /// The node of that name, if its object is there.
+    /// The node of that name, if its object exists.
     pub fn find(&self, name: &str) -> Option<NodeId> {
         self.ids.get(name).copied().filter(|id| self.nodes[*id].node.is_some())
     }
@@ -137,7 +137,7 @@ impl State {
         self.nodes.iter().enumerate().flat_map(|(id, node)| node.pods.iter().map(move |pod| (id, pod)))
     }
 
-    /// The node that a pod is on or was assumed to be on.
+    /// The node that a pod is bound to or assumed on.
     pub fn node_of(&self, key: &str) -> Option<&NodeState> {
         self.pods.get(key).map(|id| &self.nodes[*id])
     }
@@ -152,22 +152,22 @@ impl State {
         self.namespaces.iter()
     }
 
-    /// How many pods use a claim of a volume.
+    /// Number of pods that use a PersistentVolumeClaim.
     pub fn users_of_claim(&self, key: &str) -> u32 {
         self.claims_in_use.get(key).copied().unwrap_or(0)
     }
 
-    /// Pods that are to come to a node once others have left it.
+    /// Pods that are nominated to a node.
     pub fn nominated(&self, node: &str) -> &[Arc<PodInfo>] {
         self.nominated.get(node).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether any pod waits for others to leave.
+    /// Whether any pod is nominated.
     pub fn has_nominated(&self) -> bool {
         !self.nominated.is_empty()
     }
 
-    /// A node came or changed.
+    /// A node was created or updated.
     pub fn set_node(&mut self, node: Arc<Node>) {
         let id = self.id(node.metadata.name.as_deref().unwrap_or_default());
         let before = self.nodes[id].node.is_some();
@@ -177,7 +177,7 @@ impl State {
         }
     }
 
-    /// A node went. Pods that are bound to it are remembered until they go.
+    /// A node was deleted. Pods bound to it are retained until they are deleted.
     pub fn remove_node(&mut self, name: &str) {
         let Some(id) = self.ids.get(name).copied() else { return };
         self.nodes[id].node = None;
@@ -185,7 +185,7 @@ impl State {
         self.reclaim(id);
     }
 
-    /// A pod came, changed or was bound. It counts while it is on a node and not over.
+    /// A pod was created, updated or bound. It counts while it is on a node and has not terminated.
     pub fn set_pod(&mut self, pod: &Arc<Pod>) {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).filter(|name| !name.is_empty());
         match node {
@@ -201,8 +201,8 @@ impl State {
         }
     }
 
-    /// Takes over the new state of a pod that asks for the same as before, as it does whenever its node reports on it.
-    /// False if it is not known as such.
+    /// Replaces a pod whose requests did not change, as on every status update. Returns false if it is not known on
+    /// this node.
     fn refresh(&mut self, pod: &Arc<Pod>, node: &str) -> bool {
         let key = crate::informer::key_of(&pod.metadata);
         let Some(place) = self.pods.get(&key).map(|id| &mut self.nodes[*id]).filter(|place| &*place.name == node)
@@ -211,7 +211,7 @@ impl State {
         };
         let Some(known) = place.pods.iter_mut().find(|known| known.key == key) else { return false };
         let (before, now) = (&known.pod.metadata, &pod.metadata);
-        // A spec that changes gets another generation, where there are generations.
+        // A changed spec has a new generation, where generations exist.
         let same_spec = (before.generation.is_some() && before.generation == now.generation) || known.pod.is_alike(pod);
         if before.uid != now.uid || before.labels != now.labels || !same_spec {
             return false;
@@ -220,7 +220,7 @@ impl State {
         true
     }
 
-    /// Puts a pod on a node, before or after the server knows.
+    /// Places a pod on a node, as assumed or as bound.
     pub fn place(&mut self, pod: Arc<PodInfo>, node: &str) {
         self.remove_nomination(&pod.key);
         let id = self.id(node);
@@ -234,7 +234,7 @@ impl State {
         self.nodes[id].add(pod);
     }
 
-    /// A pod went, or is over.
+    /// A pod was deleted or has terminated.
     pub fn remove_pod(&mut self, key: &str) {
         self.remove_nomination(key);
         let Some(id) = self.pods.remove(key) else { return };
@@ -252,7 +252,7 @@ impl State {
         self.reclaim(id);
     }
 
-    /// Reserves a place on a node that others are to leave, or gives it up.
+    /// Nominates a pod to a node, or clears its nomination.
     pub fn nominate(&mut self, pod: Arc<PodInfo>, node: Option<&str>) {
         self.remove_nomination(&pod.key);
         if let Some(node) = node {
@@ -269,7 +269,7 @@ impl State {
         }
     }
 
-    /// A namespace came, changed or went.
+    /// A namespace was created, updated or deleted.
     pub fn set_namespace(&mut self, name: &str, labels: Option<Labels>) {
         match labels {
             Some(labels) => self.namespaces.insert(name.to_owned(), labels),
@@ -297,7 +297,7 @@ impl State {
         id
     }
 
-    /// Forgets a node without object and pods.
+    /// Drops a node without object and pods.
     fn reclaim(&mut self, id: NodeId) {
         let node = &mut self.nodes[id];
         if node.node.is_none() && node.pods.is_empty() && self.ids.get(&node.name) == Some(&id) {

@@ -1,4 +1,4 @@
-//! Rules about where other pods are: topology spread, pod affinity and anti-affinity.
+//! Inter-pod constraints: topology spread, pod affinity and anti-affinity.
 
 use std::collections::HashMap;
 
@@ -11,26 +11,26 @@ use capstan_semantics::LabelSelector;
 use capstan_semantics::node_selector::NodeAffinity;
 use capstan_semantics::taints::untolerated;
 
-/// Label that differs from node to node.
+/// Topology key with one domain per node.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
-/// Label of the zone of a node.
+/// Topology key of zones.
 pub const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// How many pods there are in each domain of a topology.
+/// Number of pods in each topology domain.
 pub type Domains<'a> = HashMap<&'a str, i64>;
 
-/// One constraint of topology spread.
+/// A topology spread constraint.
 #[derive(Clone, Debug)]
 pub struct Spread {
-    /// How much domains may differ.
+    /// `maxSkew`.
     pub max_skew: i64,
-    /// Label whose values are the domains.
+    /// Topology key.
     pub key: String,
-    /// The pods that are spread.
+    /// The pods to spread.
     pub counted: Counted,
-    /// With fewer domains than this, the least is taken to be 0.
+    /// `minDomains`: with fewer domains, the global minimum is 0.
     pub min_domains: i64,
-    /// Whether the pod itself is one of those that are spread.
+    /// Whether the pod matches its own selector.
     own: bool,
     honor_affinity: bool,
     honor_taints: bool,
@@ -60,12 +60,12 @@ impl Spread {
         Counted { namespaces: Some(vec![pod.namespace().to_owned()]), selector, terminating: false }
     }
 
-    /// The constraints of a pod that must hold.
+    /// The `DoNotSchedule` constraints of a pod.
     pub fn hard(pod: &PodInfo) -> Vec<Self> {
         Self::with_action(pod, "DoNotSchedule")
     }
 
-    /// The constraints of a pod that would be nice; without any constraints, pods that belong together are spread.
+    /// The `ScheduleAnyway` constraints of a pod; without any constraints, the defaults spread its siblings.
     pub fn soft(pod: &PodInfo, siblings: impl FnOnce() -> Option<LabelSelector>) -> Vec<Self> {
         if pod.spec().topology_spread_constraints.as_ref().is_some_and(|all| !all.is_empty()) {
             return Self::with_action(pod, "ScheduleAnyway");
@@ -88,7 +88,7 @@ impl Spread {
         all.filter(|constraint| constraint.when_unsatisfiable == action).map(|c| Self::new(c, pod)).collect()
     }
 
-    /// Whether pods on a node count.
+    /// Whether the pods of a node count.
     pub fn includes(&self, node: &NodeState, pod: &PodInfo, affinity: &NodeAffinity) -> bool {
         let Some(object) = &node.node else { return false };
         let taints = object.spec.as_ref().and_then(|spec| spec.taints.as_ref());
@@ -96,7 +96,7 @@ impl Spread {
             && (!self.honor_taints || untolerated(taints, pod.spec().tolerations.as_ref()).is_none())
     }
 
-    /// Whether a pod is one of those that are spread. As in Kubernetes, a constraint without selector spreads none.
+    /// Whether a pod matches. As in Kubernetes, a constraint without selector matches none.
     pub fn covers(&self, pod: &PodInfo) -> bool {
         !self.counted.selector.is_empty() && !pod.is_terminating() && self.counted.selector.matches_labels(pod.labels())
     }
@@ -109,7 +109,7 @@ pub struct HardSpread<'a> {
 }
 
 impl<'a> HardSpread<'a> {
-    /// Counts.
+    /// Counts the pods of each domain.
     pub fn new(constraints: Vec<Spread>, state: &'a State, pod: &PodInfo, affinity: &NodeAffinity) -> Self {
         let mut domains: Vec<Domains<'a>> = vec![Domains::new(); constraints.len()];
         let counts: Vec<Option<&PerNode>> = constraints.iter().map(|c| state.counters.get(&c.counted)).collect();
@@ -136,12 +136,12 @@ impl<'a> HardSpread<'a> {
         Self { constraints: constraints.collect() }
     }
 
-    /// Whether there is nothing to check.
+    /// Whether there are no constraints.
     pub fn is_empty(&self) -> bool {
         self.constraints.is_empty()
     }
 
-    /// Whether the pod may be on a node.
+    /// Whether the pod may run on a node.
     pub fn check(&self, node: &NodeState) -> Result<(), SpreadFailure> {
         for (constraint, domains, least) in &self.constraints {
             let Some(value) = node.label(&constraint.key) else { return Err(SpreadFailure::Label) };
@@ -153,7 +153,7 @@ impl<'a> HardSpread<'a> {
         Ok(())
     }
 
-    /// Pretends that a pod came to a node (1) or left it (-1).
+    /// Simulates that a pod was added to a node (1) or removed from it (-1).
     pub fn adjust(&mut self, other: &PodInfo, node: &'a NodeState, pod: &PodInfo, affinity: &NodeAffinity, by: i64) {
         let labelled = self.constraints.iter().all(|(constraint, ..)| node.label(&constraint.key).is_some());
         if other.namespace() != pod.namespace() || !labelled {
@@ -178,42 +178,42 @@ fn least(constraint: &Spread, domains: &Domains<'_>) -> i64 {
     domains.values().copied().min().unwrap_or(i64::MAX)
 }
 
-/// Why topology spread keeps a pod from a node.
+/// Why topology spread rejects a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpreadFailure {
-    /// The node has no such label.
+    /// The node lacks the topology key.
     Label,
-    /// Too many pods are there already.
+    /// `maxSkew` would be exceeded.
     Skew,
 }
 
-/// Why affinity keeps a pod from a node.
+/// Why inter-pod affinity rejects a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AffinityFailure {
-    /// Nobody whom the pod wants near is near.
+    /// The pod's required affinity is not met.
     Required,
-    /// Somebody whom the pod wants far is near.
+    /// The pod's anti-affinity is violated.
     Anti,
-    /// Somebody near wants this pod far.
+    /// The anti-affinity of a scheduled pod is violated.
     Existing,
 }
 
-/// The hard rules of affinity that touch a pod, with counts.
+/// Required affinity and anti-affinity that apply to a pod, with counts.
 #[derive(Clone, Debug, Default)]
 pub struct HardAffinity<'a> {
     near: Vec<(String, Domains<'a>)>,
     far: Vec<(String, Domains<'a>)>,
     forbidden: HashMap<&'a str, Domains<'a>>,
-    /// Whether the pod would be near itself.
-    fond_of_itself: bool,
+    /// Whether the pod matches its own affinity terms.
+    matches_itself: bool,
 }
 
-/// The pods that all required terms of a pod mean together; nothing if there are no terms.
-pub fn wanted_near(pod: &PodInfo, state: &State) -> Option<Counted> {
+/// The pods that match all required affinity terms of a pod; `None` if there are no terms.
+pub fn required_affinity_pods(pod: &PodInfo, state: &State) -> Option<Counted> {
     let terms = &pod.affinity.as_ref()?.required;
     let mut all: Option<Counted> = None;
     for term in terms {
-        let next = meant(term, state)?;
+        let next = matching_pods(term, state)?;
         all = Some(match all {
             None => next,
             Some(before) => Counted {
@@ -229,8 +229,8 @@ pub fn wanted_near(pod: &PodInfo, state: &State) -> Option<Counted> {
     all
 }
 
-/// The pods that a term means; nothing if it means none.
-pub fn meant(term: &Term, state: &State) -> Option<Counted> {
+/// The pods that match a term; `None` if it matches none.
+pub fn matching_pods(term: &Term, state: &State) -> Option<Counted> {
     let selector = term.selector.clone()?;
     let namespaces = match &term.namespace_selector {
         Some(all) if all.is_empty() => None,
@@ -247,7 +247,7 @@ pub fn meant(term: &Term, state: &State) -> Option<Counted> {
 }
 
 impl<'a> HardAffinity<'a> {
-    /// Counts. A pod that names its nodes, as those of daemon sets do, has no use for counts of others.
+    /// Counts the pods of each domain. A pod that names its nodes, as DaemonSet pods do, needs no counts of others.
     pub fn new(pod: &PodInfo, state: &'a State, affinity: &NodeAffinity) -> Self {
         let named = affinity.names();
         let named: Option<Vec<NodeId>> = named.map(|names| names.into_iter().filter_map(|n| state.find(n)).collect());
@@ -261,15 +261,15 @@ impl<'a> HardAffinity<'a> {
         let labels = state.namespace_labels(pod.namespace());
         let mut all = Self::default();
         if let Some(affinity) = &pod.affinity {
-            let near = wanted_near(pod, state);
+            let near = required_affinity_pods(pod, state);
             let near = near.as_ref().and_then(|counted| state.counters.get(counted));
             for term in &affinity.required {
                 all.near.push((term.topology_key.clone(), domains(near, &term.topology_key, state)));
             }
-            all.fond_of_itself =
+            all.matches_itself =
                 affinity.required.iter().all(|term| term.matches(pod.namespace(), labels, pod.labels()));
             for term in &affinity.anti {
-                let counted = meant(term, state);
+                let counted = matching_pods(term, state);
                 let counts = counted.as_ref().and_then(|counted| state.counters.get(counted));
                 all.far.push((term.topology_key.clone(), domains_of(counts, &term.topology_key)));
             }
@@ -285,12 +285,12 @@ impl<'a> HardAffinity<'a> {
         all
     }
 
-    /// Whether there is nothing to check.
+    /// Whether there are no constraints.
     pub fn is_empty(&self) -> bool {
         self.near.is_empty() && self.far.is_empty() && self.forbidden.is_empty()
     }
 
-    /// Whether the pod may be on a node.
+    /// Whether the pod may run on a node.
     pub fn check(&self, node: &NodeState) -> Result<(), AffinityFailure> {
         let count = |key: &str, domains: &Domains<'_>| Some(domains.get(node.label(key)?).copied().unwrap_or(0));
         let mut company = true;
@@ -300,9 +300,9 @@ impl<'a> HardAffinity<'a> {
                 Some(count) => company &= count > 0,
             }
         }
-        // The first of pods that want to be together has nobody to be near to.
+        // The first pod of a group with affinity to itself has no match yet.
         let alone = self.near.iter().all(|(_, domains)| domains.values().all(|count| *count <= 0));
-        if !(company || alone && self.fond_of_itself) {
+        if !(company || alone && self.matches_itself) {
             return Err(AffinityFailure::Required);
         }
         let near = |(key, domains): (&str, &Domains<'_>)| count(key, domains).is_some_and(|count| count > 0);
@@ -315,16 +315,16 @@ impl<'a> HardAffinity<'a> {
         Ok(())
     }
 
-    /// Pretends that a pod came to a node (1) or left it (-1).
+    /// Simulates that a pod was added to a node (1) or removed from it (-1).
     pub fn adjust(&mut self, other: &'a PodInfo, node: &'a NodeState, pod: &PodInfo, state: &State, by: i64) {
         let other_labels = state.namespace_labels(other.namespace());
-        let meant = |term: &Term| term.matches(other.namespace(), other_labels, other.labels());
+        let matching_pods = |term: &Term| term.matches(other.namespace(), other_labels, other.labels());
         if let Some(affinity) = &pod.affinity {
-            if affinity.required.iter().all(|term| meant(term)) {
+            if affinity.required.iter().all(|term| matching_pods(term)) {
                 self.near.iter_mut().for_each(|(key, domains)| shift(domains, node.label(key), by));
             }
             for (term, (key, domains)) in affinity.anti.iter().zip(&mut self.far) {
-                if meant(term) {
+                if matching_pods(term) {
                     shift(domains, node.label(key), by);
                 }
             }
@@ -345,7 +345,7 @@ fn shift<'a>(domains: &mut Domains<'a>, value: Option<&'a str>, by: i64) {
     }
 }
 
-/// Counts per node as counts per domain.
+/// Sums counts per node to counts per domain.
 pub fn domains<'a>(nodes: Option<&PerNode>, key: &str, state: &'a State) -> Domains<'a> {
     per_domain(nodes.into_iter().flatten().map(|(id, count)| (*id, i64::from(*count))), key, state)
 }

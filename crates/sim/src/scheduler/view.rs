@@ -1,4 +1,4 @@
-//! What the scheduler looks up besides nodes and pods.
+//! Objects that the scheduler reads besides nodes and pods.
 
 use std::sync::Arc;
 
@@ -12,60 +12,60 @@ use crate::caches::Caches;
 use crate::informer::controller_of;
 use capstan_semantics::LabelSelector;
 
-/// Objects that decide where pods may go. An empty view is `()`.
+/// Objects that constrain scheduling. An empty view is `()`.
 pub trait View {
-    /// A claim of a volume, by `NAMESPACE/NAME`.
+    /// A PersistentVolumeClaim, by `NAMESPACE/NAME`.
     fn volume_claim(&self, key: &str) -> Option<Arc<PersistentVolumeClaim>> {
         let _ = key;
         None
     }
 
-    /// A volume.
+    /// A PersistentVolume.
     fn volume(&self, name: &str) -> Option<Arc<PersistentVolume>> {
         let _ = name;
         None
     }
 
-    /// All volumes.
+    /// All PersistentVolumes.
     fn volumes(&self) -> Vec<Arc<PersistentVolume>> {
         Vec::new()
     }
 
-    /// A storage class.
+    /// A StorageClass.
     fn storage_class(&self, name: &str) -> Option<Arc<StorageClass>> {
         let _ = name;
         None
     }
 
-    /// A claim of devices, by `NAMESPACE/NAME`.
+    /// A ResourceClaim, by `NAMESPACE/NAME`.
     fn resource_claim(&self, key: &str) -> Option<Arc<ResourceClaim>> {
         let _ = key;
         None
     }
 
-    /// All claims of devices.
+    /// All ResourceClaims.
     fn resource_claims(&self) -> Vec<Arc<ResourceClaim>> {
         Vec::new()
     }
 
-    /// The devices that drivers offer.
+    /// All ResourceSlices.
     fn resource_slices(&self) -> Vec<Arc<ResourceSlice>> {
         Vec::new()
     }
 
-    /// A class of devices.
+    /// A DeviceClass.
     fn device_class(&self, name: &str) -> Option<Arc<DeviceClass>> {
         let _ = name;
         None
     }
 
-    /// The disruption budgets of a namespace.
+    /// The PodDisruptionBudgets of a namespace.
     fn disruption_budgets(&self, namespace: &str) -> Vec<Arc<PodDisruptionBudget>> {
         let _ = namespace;
         Vec::new()
     }
 
-    /// The pods that belong together with a pod: those of its services and of its replica or stateful set.
+    /// Selector of a pod's siblings: those of its Services and of its ReplicaSet or StatefulSet.
     fn siblings(&self, pod: &PodInfo) -> Option<LabelSelector> {
         let _ = pod;
         None

@@ -1,4 +1,4 @@
-//! Where a pod's volumes allow it to be, and which volumes it gets there.
+//! Volume constraints of a pod on nodes, and volumes for its unbound claims.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,37 +21,37 @@ const ZONES: [&str; 4] = [
     "failure-domain.beta.kubernetes.io/region",
 ];
 
-/// What becomes of a claim that waits for its first pod.
+/// Result for a claim with `WaitForFirstConsumer`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// It gets this volume.
+    /// It is bound to this volume.
     Volume(String),
-    /// A volume is made for it.
+    /// A volume is provisioned for it.
     Provision,
 }
 
-/// Why volumes keep a pod from a node.
+/// Why volumes reject a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VolumeFailure {
-    /// The volume cannot be used there.
+    /// The node affinity of the volume does not match.
     NodeAffinity,
-    /// There is no volume, and none can be made.
+    /// There is no volume, and none can be provisioned.
     NoVolume,
-    /// The volume that the claim is bound to is gone.
-    Gone,
+    /// The bound volume does not exist.
+    Missing,
     /// The volume is in another zone.
     Zone,
-    /// Somebody else uses a claim that only one pod may use.
+    /// Another pod uses a `ReadWriteOncePod` claim.
     InUse,
 }
 
 impl VolumeFailure {
-    /// As events say it.
+    /// Reason, as in events.
     pub fn message(self) -> &'static str {
         match self {
             Self::NodeAffinity => "node(s) didn't match PersistentVolume's node affinity",
             Self::NoVolume => "node(s) didn't find available persistent volumes to bind",
-            Self::Gone => "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
+            Self::Missing => "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
             Self::Zone => "node(s) had no available volume zone",
             Self::InUse => {
                 "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by \
@@ -65,28 +65,28 @@ impl VolumeFailure {
 #[derive(Clone, Debug, Default)]
 pub struct Volumes {
     bound: Vec<Bound>,
-    open: Vec<Open>,
+    open: Vec<UnboundClaim>,
     in_use: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Bound {
-    /// Nothing if the volume is gone.
+    /// `None` if the volume does not exist.
     volume: Option<Arc<PersistentVolume>>,
     affinity: Option<NodeTerms>,
 }
 
 #[derive(Clone, Debug)]
-struct Open {
+struct UnboundClaim {
     key: Arc<str>,
     /// Smallest first.
     candidates: Vec<(String, Option<NodeTerms>)>,
-    /// Where a volume can be made, if it can.
+    /// Topologies where a volume can be provisioned, if it can.
     provision: Option<Vec<TopologySelectorTerm>>,
 }
 
 impl Volumes {
-    /// Looks up the volumes of a pod. An error keeps it from all nodes.
+    /// Looks up the volumes of a pod. An error makes it unschedulable.
     pub fn new(pod: &PodInfo, state: &State, view: &impl View) -> Result<Self, String> {
         let mut all = Self::default();
         let mut unbound = false;
@@ -121,12 +121,12 @@ impl Volumes {
         self.bound.is_empty() && self.open.is_empty() && !self.in_use
     }
 
-    /// Whether a claim that only one pod may use is in use.
+    /// Whether a `ReadWriteOncePod` claim is in use.
     pub fn in_use(&self) -> bool {
         self.in_use
     }
 
-    /// What the pod's claims get on a node.
+    /// Volumes for the pod's claims on a node.
     pub fn choose(&self, node: &NodeState) -> Result<Vec<(Arc<str>, Choice)>, Vec<VolumeFailure>> {
         let Some(object) = &node.node else { return Err(vec![VolumeFailure::NodeAffinity]) };
         let labels = object.metadata.labels.as_ref();
@@ -134,7 +134,7 @@ impl Volumes {
         let mut failures = Vec::new();
         for bound in &self.bound {
             match &bound.volume {
-                None => failures.push(VolumeFailure::Gone),
+                None => failures.push(VolumeFailure::Missing),
                 Some(_) if !fits(&bound.affinity) => failures.push(VolumeFailure::NodeAffinity),
                 Some(volume) if !in_zone(volume, node) => failures.push(VolumeFailure::Zone),
                 Some(_) => {}
@@ -180,16 +180,16 @@ fn find(pod: &PodInfo, key: &str, view: &impl View) -> Result<Arc<PersistentVolu
     Ok(claim)
 }
 
-/// The volume that a claim is bound to for good.
+/// The volume that a claim is bound to.
 pub fn bound_to(claim: &PersistentVolumeClaim) -> Option<&str> {
     let volume = claim.spec.as_ref()?.volume_name.as_deref().filter(|name| !name.is_empty())?;
     let annotations = claim.metadata.annotations.as_ref();
     annotations.is_some_and(|all| all.contains_key("pv.kubernetes.io/bind-completed")).then_some(volume)
 }
 
-fn open(key: &Arc<str>, claim: &PersistentVolumeClaim, class: &StorageClass, view: &impl View) -> Open {
+fn open(key: &Arc<str>, claim: &PersistentVolumeClaim, class: &StorageClass, view: &impl View) -> UnboundClaim {
     let mut candidates: Vec<(i64, Arc<PersistentVolume>)> =
-        view.volumes().into_iter().filter_map(|volume| Some((suits(&volume, claim, key)?, volume))).collect();
+        view.volumes().into_iter().filter_map(|volume| Some((matching_size(&volume, claim, key)?, volume))).collect();
     candidates.sort_by(|(mine, one), (theirs, other)| {
         mine.cmp(theirs).then_with(|| one.metadata.name.cmp(&other.metadata.name))
     });
@@ -197,15 +197,15 @@ fn open(key: &Arc<str>, claim: &PersistentVolumeClaim, class: &StorageClass, vie
         .into_iter()
         .map(|(_, volume)| (volume.metadata.name.clone().unwrap_or_default(), node_affinity(&volume)));
     let topologies = class.allowed_topologies.clone().unwrap_or_default();
-    Open {
+    UnboundClaim {
         key: key.clone(),
         candidates: candidates.collect(),
         provision: (class.provisioner != NO_PROVISIONER).then_some(topologies),
     }
 }
 
-/// The size of a volume, if a claim can have it.
-fn suits(volume: &PersistentVolume, claim: &PersistentVolumeClaim, key: &str) -> Option<i64> {
+/// The size of a volume, if it matches a claim.
+fn matching_size(volume: &PersistentVolume, claim: &PersistentVolumeClaim, key: &str) -> Option<i64> {
     let (spec, wanted) = (volume.spec.as_ref()?, claim.spec.as_ref()?);
     let size = units(spec.capacity.as_ref()?.get("storage")?);
     let least = wanted.resources.as_ref().and_then(|r| r.requests.as_ref()?.get("storage")).map_or(0, units);

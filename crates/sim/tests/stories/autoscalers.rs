@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::world::{World, settings, template};
 
-/// All work, which the pods share.
+/// The total load, which the pods share.
 #[derive(Default)]
 struct Load(AtomicI64);
 
@@ -105,7 +105,7 @@ async fn it_keeps_to_its_bounds_and_its_pace() {
     load.0.store(2000, Ordering::Relaxed);
     world.create::<HorizontalPodAutoscaler>(autoscaler(cpu(50), json!({}))).await;
     world.wait(1).await;
-    // Four more or twice as many in a quarter of a minute: the larger of both.
+    // Four more or twice as many per 15 seconds: the larger of both.
     assert_eq!(size(&world), 6);
     assert!(conditions(&world).contains(&"ScalingLimited=True:ScaleUpLimit".to_owned()), "{:?}", conditions(&world));
     world.wait(40).await;

@@ -1,4 +1,5 @@
-//! A day of coming and going: at its end the cluster holds what it held at its start, and when it is dropped, nothing.
+//! A day of creates and deletes: afterwards the cluster holds what it held at the start, and nothing once it is
+//! dropped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ async fn start() -> Cluster {
             Match::image("crash:*"),
             Behaviour { exit: Some(Exit::after(Duration::from_secs(60), 1)), ..Behaviour::default() },
         )],
-        // Signs of life are no part of the story, and cost most of the time of a quiet day.
+        // Heartbeats are no part of the story, and cost most of the time of a quiet day.
         heartbeat: Duration::from_secs(600),
         ..node::Settings::default()
     };
@@ -43,7 +44,7 @@ async fn start() -> Cluster {
     builder.start().await.unwrap()
 }
 
-/// Somebody who creates and deletes in a namespace.
+/// A user who creates and deletes in a namespace.
 struct Team<'a> {
     client: &'a kube::Client,
     name: String,
@@ -89,7 +90,7 @@ impl Team<'_> {
     async fn come(&self) {
         let namespace = serde_json::from_value(json!({"metadata": {"name": self.name}})).unwrap();
         self.all::<Namespace>().create(&PostParams::default(), &namespace).await.unwrap();
-        // The account of the namespace, without which no pod is let in.
+        // Wait for the ServiceAccount of the namespace, without which no pod is admitted.
         tokio::time::sleep(Duration::from_secs(1)).await;
         self.add::<ConfigMap>(json!({"metadata": {"name": "settings"}, "data": {"a": "b"}})).await;
         self.add::<ServiceAccount>(json!({"metadata": {"name": "robot"}})).await;
@@ -157,7 +158,7 @@ impl Team<'_> {
         assert!(self.all::<Namespace>().get_opt(&self.name).await.unwrap().is_none(), "{} is still there", self.name);
     }
 
-    /// A kind of its own, an object of it, and a watch.
+    /// A CRD, a custom object, and a watch.
     async fn define(&self) -> (Api<CustomResourceDefinition>, String) {
         let plural = format!("{}s", self.name.replace('-', ""));
         let (kind, definition) = definition(&plural);
@@ -209,7 +210,7 @@ fn counts(cluster: &Cluster) -> BTreeMap<String, usize> {
     counts
 }
 
-/// A team comes, changes its mind, and goes.
+/// A team creates, updates and deletes its objects.
 async fn round(client: &kube::Client, number: u32, measure: impl FnOnce()) {
     let team = Team { client, name: format!("team-{number}") };
     let watch = Api::<Pod>::all(client.clone()).watch(&WatchParams::default(), "0").await.unwrap();
@@ -233,9 +234,9 @@ async fn a_day_of_coming_and_going_leaves_nothing_behind() {
     });
     let class = serde_json::from_value(class).unwrap();
     Api::<StorageClass>::all(client.clone()).create(&PostParams::default(), &class).await.unwrap();
-    // The first round makes room for what stays: tables of kinds that nobody had used.
+    // The first round allocates what remains: tables of kinds that were not used before.
     round(&client, 0, || {}).await;
-    // Events are kept for an hour, and the past of a table until somebody writes after it is old.
+    // Events live for an hour, and the watch history of a table until a write after it has expired.
     tokio::time::sleep(12 * HOUR).await;
     let (before, revision) = (counts(&cluster), cluster.server.store().revision());
 

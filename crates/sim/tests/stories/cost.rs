@@ -1,4 +1,4 @@
-//! What a pod costs: writes and bytes, counted on a small cluster. They are what a large cluster is made of.
+//! Cost of a pod: writes and bytes, measured on a small cluster.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Daemon sets: one pod per node, and the way to a new template.
+//! DaemonSets: one pod per node, and rollouts.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -252,7 +252,7 @@ async fn only_copies_that_ask_for_nothing_are_on_their_nodes_past_the_scheduler(
     }
 }
 
-/// A pod without what differs from one to the next, and without what nobody tracks.
+/// A pod without fields that differ between pods or are untracked.
 fn shape(pod: &Value) -> Value {
     let mut pod = pod.clone();
     let meta = pod["metadata"].as_object_mut().unwrap();
@@ -269,7 +269,7 @@ fn shape(pod: &Value) -> Value {
     pod
 }
 
-/// Counts the pods that are admitted.
+/// Counts admitted pods.
 #[derive(Default)]
 struct Admitted(AtomicUsize);
 

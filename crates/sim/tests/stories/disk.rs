@@ -1,4 +1,4 @@
-//! A cluster on disk that is cut off, and started again: in real time, as a disk knows no other.
+//! A cluster on disk that is killed and restarted: in real time, as disk I/O does not follow virtual time.
 
 use std::path::Path;
 
@@ -82,7 +82,7 @@ async fn a_cluster_that_is_cut_off_goes_on_where_it_was() {
     let widget = widgets(client.clone()).get("w").await.unwrap();
     let node = Api::<Node>::all(client.clone()).get("node-0").await.unwrap();
     let kubeconfig = cluster.kubeconfig().unwrap();
-    // A file from the middle of its life, as a crash leaves it.
+    // A copy of the file while the cluster runs, as a crash leaves it.
     cluster.server.store().saved().await.unwrap();
     std::fs::copy(&file, &copy).unwrap();
     let seen = cluster.server.store().revision();
@@ -109,7 +109,7 @@ async fn a_cluster_that_is_cut_off_goes_on_where_it_was() {
     assert!(revision > seen);
 }
 
-/// Whether a watch says that its past is gone.
+/// Whether a watch reports 410 `Expired`.
 async fn expired(events: impl futures::Stream<Item = kube::Result<kube::core::WatchEvent<Pod>>>) -> bool {
     let first = futures::StreamExt::next(&mut Box::pin(events)).await;
     matches!(first, Some(Ok(kube::core::WatchEvent::Error(status))) if status.code == 410)

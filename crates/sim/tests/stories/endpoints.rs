@@ -1,4 +1,4 @@
-//! Services: which pods are behind them.
+//! Services and their endpoints.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

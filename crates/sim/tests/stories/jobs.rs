@@ -1,4 +1,4 @@
-//! Jobs and cron jobs.
+//! Jobs and CronJobs.
 
 use k8s_openapi::api::batch::v1::{CronJob, Job, JobStatus};
 use serde_json::{Value, json};
@@ -78,7 +78,7 @@ async fn failures_are_retried_ever_more_slowly_until_the_limit() {
         .collect();
     starts.sort_unstable();
     let gaps: Vec<i64> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    // Ten seconds to fail, then ten, twenty, forty to wait.
+    // Ten seconds to fail, then a backoff of ten, twenty, forty.
     assert_eq!(gaps, [20, 30, 50]);
     world.assert_settled().await;
     let message = "BackoffLimitExceeded: Job has reached the specified backoff limit";

@@ -1,4 +1,4 @@
-//! Shows what the parts of the cluster log, beside the output of a test that fails.
+//! Prints the log of the cluster beside the output of a failed test.
 
 use std::fmt::{Debug, Write};
 
@@ -41,8 +41,8 @@ impl Subscriber for Print {
     fn exit(&self, _: &Id) {}
 }
 
-/// Prints what is logged from now on.
+/// Prints all log events from now on.
 pub(crate) fn show() {
-    // Another test may have been faster.
+    // Another test may have set it.
     let _ = tracing::subscriber::set_global_default(Print);
 }

@@ -1,4 +1,4 @@
-//! Stories: what happens on a cluster, in virtual time, from a user's first write until nothing is written any more.
+//! Stories in virtual time, from a user's first write until the cluster has settled.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 

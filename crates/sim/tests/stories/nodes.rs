@@ -1,4 +1,4 @@
-//! Nodes that fall silent, and what becomes of their pods.
+//! Unreachable nodes, and the eviction of their pods.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use capstan_apiserver::ops::{PatchKind, Target, WriteOptions};
 use capstan_sim::Pod;
-use capstan_sim::controllers::{Grace, Settings};
+use capstan_sim::controllers::{NodeGracePeriods, Settings};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
@@ -15,7 +15,7 @@ use crate::world::{World, is_ready, settings, template};
 
 /// A cluster whose nodes renew their leases while the switch is on.
 async fn world(nodes: usize) -> (World, Vec<Arc<AtomicBool>>) {
-    let world = World::with(Settings { node_grace: Some(Grace::default()), ..settings() }, nodes).await;
+    let world = World::with(Settings { node_grace: Some(NodeGracePeriods::default()), ..settings() }, nodes).await;
     let mut switches = Vec::new();
     for index in 0..nodes {
         let on = Arc::new(AtomicBool::new(true));

@@ -1,4 +1,4 @@
-//! Disruption budgets, quotas, accounts, claims of devices, events.
+//! PodDisruptionBudgets, ResourceQuotas, ServiceAccounts, ResourceClaims, events.
 
 use capstan_sim::Pod;
 use capstan_sim::controllers::Settings;

@@ -1,4 +1,4 @@
-//! Stateful sets: order, identity, partitions, claims.
+//! StatefulSets: order, identity, partitions, claims.
 
 use std::sync::{Arc, Mutex};
 
@@ -34,7 +34,7 @@ async fn ready(world: &World, count: i32) {
         .await;
 }
 
-/// What happens to pods, in order: `+name` came, `!name` is ready, `-name` went.
+/// Pod events in order: `+name` created, `!name` ready, `-name` deleted.
 fn diary(world: &World) -> Arc<Mutex<Vec<String>>> {
     let diary = Arc::new(Mutex::new(Vec::new()));
     let notes = diary.clone();

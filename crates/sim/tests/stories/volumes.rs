@@ -1,4 +1,4 @@
-//! Claims and volumes: binding, making, growing, keeping.
+//! Claims and volumes: binding, provisioning, expansion, protection.
 
 use std::sync::Arc;
 

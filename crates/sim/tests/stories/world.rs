@@ -1,11 +1,11 @@
-//! A cluster in virtual time whose nodes do as their images say.
+//! A cluster in virtual time whose kubelets act by image name.
 //!
-//! | image | what becomes of the pod |
+//! | image | pod |
 //! |---|---|
-//! | `never` | it runs and is never ready |
-//! | `done` | it ends well after ten seconds |
-//! | `fail` | it ends badly after ten seconds |
-//! | anything else | it is ready after two seconds |
+//! | `never` | runs and is never ready |
+//! | `done` | succeeds after ten seconds |
+//! | `fail` | fails after ten seconds |
+//! | anything else | is ready after two seconds |
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,12 +27,12 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A cluster with so many nodes.
+    /// A cluster with this many nodes.
     pub(crate) async fn new(nodes: usize) -> Self {
         Self::with(settings(), nodes).await
     }
 
-    /// A cluster with such controllers and so many nodes.
+    /// A cluster with these controllers and this many nodes.
     pub(crate) async fn with(settings: Settings, nodes: usize) -> Self {
         crate::log::show();
         let start = "2026-01-01T00:00:00Z".parse().unwrap();
@@ -59,7 +59,7 @@ impl World {
         self.user.create(&node).await.unwrap();
     }
 
-    /// Adds the class of storage that claims without one get.
+    /// Adds the default StorageClass.
     pub(crate) async fn add_storage_class(&self, mode: &str) {
         let class = json!({
             "metadata": {"name": "fast", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
@@ -74,7 +74,7 @@ impl World {
         &self.cluster.context().caches
     }
 
-    /// Creates an object of a kind from JSON, in the namespace `default` unless it says otherwise.
+    /// Creates an object from JSON, in the namespace `default` unless it names another.
     pub(crate) async fn create<K: Kind>(&self, mut value: Value) -> Arc<K> {
         let namespaced = self.cluster.server.registry().lookup(K::GROUP, K::VERSION, K::URL_PATH_SEGMENT);
         if namespaced.unwrap().namespaced && value["metadata"]["namespace"].is_null() {
@@ -84,7 +84,7 @@ impl World {
         self.user.create(&object).await.unwrap()
     }
 
-    /// Merges a patch into an object in the namespace `default`.
+    /// Merge-patches an object in the namespace `default`.
     pub(crate) async fn patch<K: Kind>(&self, name: &str, body: Value) -> Arc<K> {
         self.user.patch(Some("default"), name, None, PatchKind::Merge, body).await.unwrap()
     }
@@ -93,12 +93,12 @@ impl World {
         self.user.delete(object, DeleteOptions::default()).await
     }
 
-    /// Lets time pass.
+    /// Advances virtual time.
     pub(crate) async fn wait(&self, seconds: u64) {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
     }
 
-    /// Waits until something holds, at most an hour.
+    /// Waits for a condition, at most an hour.
     pub(crate) async fn until(&self, what: &str, holds: impl Fn(&Caches) -> bool) {
         for _ in 0..36_000 {
             if holds(self.caches()) {
@@ -109,7 +109,7 @@ impl World {
         panic!("after an hour still not: {what}");
     }
 
-    /// Nothing is written any more.
+    /// Asserts that nothing is written any more.
     pub(crate) async fn assert_settled(&self) {
         self.wait(60).await;
         let before = self.cluster.server.store().revision();
@@ -135,12 +135,12 @@ impl World {
     }
 }
 
-/// How controllers are in most stories: nobody renews leases, and events stay, so that one can see who still writes.
+/// Controllers of most stories: no lease grace period, and events do not expire, so that remaining writes are visible.
 pub(crate) fn settings() -> Settings {
     Settings { node_grace: None, event_ttl: Duration::from_secs(30 * 24 * 3600), ..Settings::default() }
 }
 
-/// The pods with a label that are not being deleted and did not end.
+/// The active pods with a label.
 pub(crate) fn pods(caches: &Caches, label: &str, value: &str) -> Vec<Arc<Pod>> {
     let mut pods = caches.pods.in_namespace("default");
     pods.retain(|pod| {
@@ -168,7 +168,7 @@ pub(crate) fn template(app: &str, image: &str) -> Value {
     })
 }
 
-/// Plays kubelets.
+/// Simulates kubelets.
 fn kubelets(context: &Context) {
     let queue: Queue = Queue::default();
     let writer = context.writer(UserInfo::admin(), "kubelet");
@@ -229,14 +229,14 @@ async fn play(writer: &Writer, pod: &Arc<Pod>) -> Option<Duration> {
     None
 }
 
-/// An address that hardly another name has.
+/// An address derived from a name, with few collisions.
 fn address(name: &str) -> String {
     let hash = name.bytes().fold(7_u32, |hash, byte| hash.wrapping_mul(16_777_619) ^ u32::from(byte));
     let [_, a, b, c] = hash.to_be_bytes();
     format!("10.{a}.{b}.{c}")
 }
 
-/// A pod that is deleted takes a second to end, and goes then.
+/// A deleted pod takes a second to terminate, then its object is removed.
 async fn end(writer: &Writer, pod: &Arc<Pod>, now: jiff::Timestamp) -> Option<Duration> {
     let deadline = pod.metadata.deletion_timestamp.as_ref()?.0.as_second();
     let since = deadline - pod.metadata.deletion_grace_period_seconds.unwrap_or(0);

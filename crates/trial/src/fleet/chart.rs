@@ -1,4 +1,4 @@
-//! A chart of a fleet over time: one line of blocks for terminals, an SVG for documents.
+//! Chart of a fleet over time: a sparkline for terminals, an SVG for documents.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use super::tally::Sample;
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 const COLUMNS: usize = 72;
 
-/// One line: how much of `total` there was, from left to right. What is not nothing can be seen.
+/// A sparkline of a count out of `total`. Non-zero values are always visible.
 pub(super) fn line(samples: &[Sample], total: usize, of: impl Fn(&Sample) -> usize) -> String {
     let columns = COLUMNS.min(samples.len());
     let column = |column: usize| {
@@ -26,7 +26,7 @@ const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 320.0;
 const MARGIN: (f64, f64) = (60.0, 40.0);
 
-/// The same as a picture, with a line for each count and one for the budget.
+/// The same as an SVG, with a curve for each count and one for the budget.
 pub fn svg(report: &Report) -> String {
     let (plot, tall) = (WIDTH - MARGIN.0 - 20.0, HEIGHT - 2.0 * MARGIN.1);
     let (last, total) = (report.virtual_seconds.max(1) as f64, report.nodes.max(1) as f64);

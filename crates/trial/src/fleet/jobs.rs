@@ -1,4 +1,4 @@
-//! What runs on the GPUs of a simulated fleet: pods that want some of them for a while, one after the other.
+//! GPU jobs on a simulated fleet: pods that request GPUs for a while, one after the other.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,19 +14,19 @@ use tokio::time::Instant;
 
 use super::spec::{self, Share};
 
-/// Label of the pods; its value is the number of the job.
+/// Label of the pods; its value is the job number.
 const JOB: &str = "sim.capstan.dev/job";
 const NAMESPACE: &str = "default";
 
-/// What came of the jobs.
+/// Results of the jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobsOutcome {
-    /// Jobs that came to their end.
+    /// Jobs that completed.
     pub finished: usize,
-    /// Jobs that were ended by somebody else.
+    /// Jobs that were evicted or deleted.
     pub interrupted: usize,
-    /// Hours that those had run, together.
+    /// Total run time of the interrupted jobs, in hours.
     pub hours_lost: f64,
 }
 
@@ -39,16 +39,16 @@ pub(super) struct Jobs {
 #[derive(Default)]
 struct State {
     outcome: JobsOutcome,
-    /// Since when those run that do, by the name of the pod.
+    /// Start times of running jobs, by pod name.
     running: HashMap<String, Instant>,
 }
 
-/// How their containers behave: each runs for its own time.
+/// Behaviour of their containers: each runs for its own time.
 pub(super) fn rule(jobs: &spec::Jobs) -> (Match, Behaviour) {
     let length = jobs.length.0;
     let body = Body::new(move |cx: ContainerContext| async move {
         let name = cx.pod.metadata.name.clone().unwrap_or_default();
-        // In ten steps from half of it to half more.
+        // Ten steps from half the length to one and a half.
         let step = (0..10).find(|step| spec::chosen(*step, &name, Share(0.2))).unwrap_or(9);
         tokio::time::sleep(length.mul_f64(0.55 + 0.1 * step as f64)).await;
         ExitCode::SUCCESS
@@ -58,7 +58,7 @@ pub(super) fn rule(jobs: &spec::Jobs) -> (Match, Behaviour) {
 }
 
 impl Jobs {
-    /// Starts them on a cluster of so many nodes: whenever one ends, the next begins.
+    /// Starts the jobs on a cluster with this many nodes: whenever one ends, the next starts.
     pub(super) fn start(cluster: &Cluster, jobs: &spec::Jobs, nodes: usize) -> Self {
         let this = Self::default();
         let (ended, mut next) = mpsc::unbounded_channel::<(usize, Option<Arc<Pod>>)>();
@@ -71,7 +71,7 @@ impl Jobs {
             let pod = change.last();
             let label = pod.metadata.labels.as_ref().and_then(|labels| labels.get(JOB));
             let Some(number) = label.and_then(|label| label.parse().ok()) else { return };
-            if watched.lock().saw(pod, change.new.is_none()) {
+            if watched.lock().handle_pod(pod, change.new.is_none()) {
                 let left = change.new.cloned();
                 let _ = ended.send((number, left));
             }
@@ -97,20 +97,20 @@ impl Jobs {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What came of them so far.
+    /// Results so far.
     pub(super) fn outcome(&self) -> JobsOutcome {
         self.lock().outcome
     }
 
-    /// What was before does not count.
+    /// Resets the results at the start of the scenario.
     pub(super) fn begin(&self) {
         self.lock().outcome = JobsOutcome::default();
     }
 }
 
 impl State {
-    /// Takes in what is said of a pod. Answers whether its job has ended just now.
-    fn saw(&mut self, pod: &Pod, gone: bool) -> bool {
+    /// Handles a pod event. Returns whether its job has just ended.
+    fn handle_pod(&mut self, pod: &Pod, gone: bool) -> bool {
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
         let finished = phase == "Succeeded";
@@ -126,7 +126,7 @@ impl State {
                 self.outcome.interrupted += 1;
                 self.outcome.hours_lost += since.elapsed().as_secs_f64() / 3600.0;
             }
-            // It ended before, or never ran: only one that never ran is missed.
+            // It ended before, or never ran: only one that never ran is replaced.
             None => return gone && phase == "Pending",
         }
         true
@@ -150,5 +150,5 @@ fn pod(number: usize, count: usize, gpus: u16) -> Pod {
     }
 }
 
-/// How long the first jobs may take to begin, so that a scenario finds a fleet at work.
+/// Time for the first jobs to start, so that a scenario begins on a busy fleet.
 pub(super) const WARM_UP: Duration = Duration::from_secs(600);

@@ -1,4 +1,4 @@
-//! Simulated fleets: what an install, an upgrade or a failure would be like before it happens, with the operator itself.
+//! Simulated fleets: dry runs of installs, upgrades and failures with the real operator.
 
 mod chart;
 mod jobs;
@@ -21,15 +21,15 @@ pub use jobs::JobsOutcome;
 pub use report::{Budget, Report, Requests};
 pub use scenario::{Choice, Scenario};
 pub use spec::{Fleet, Time};
-pub use tally::{Moment, Sample};
+pub use tally::{Sample, TimelineEntry};
 use world::World;
 
 use crate::{Error, Result, in_virtual_time};
 
-/// Less would be over before anything was looked at.
+/// Minimum simulated time.
 const SHORTEST: Duration = Duration::from_secs(60);
 
-/// Plays a scenario on a fleet, or on a copy of the cluster of a snapshot, with an operator with these options.
+/// Runs a scenario on a fleet, or on a copy of a snapshot's cluster, with an operator with these options.
 pub fn simulate(fleet: Fleet, snapshot: Option<&Snapshot>, options: Options, choice: &Choice) -> Result<Report> {
     choice.check()?;
     if snapshot.is_some() && choice.scenario == Scenario::Install {
@@ -56,7 +56,7 @@ async fn played(fleet: Fleet, snapshot: Option<&Snapshot>, options: Options, cho
         virtual_seconds: choice.until.as_secs(),
         real_seconds: begin.elapsed().as_secs_f64(),
         verdict: outcome.verdict,
-        timeline: counted.moments,
+        timeline: counted.timeline,
         budget,
         node_hours_lost: counted.node_hours,
         gpu_hours_lost: counted.gpu_hours,

@@ -1,4 +1,4 @@
-//! What a simulation says at its end.
+//! Report of a simulation.
 
 use std::fmt::Write;
 
@@ -7,71 +7,71 @@ use serde::Serialize;
 use super::chart;
 use super::jobs::JobsOutcome;
 use super::scenario::Scenario;
-use super::tally::{Moment, Sample};
+use super::tally::{Sample, TimelineEntry};
 use capstan_inspect::Paint;
 
-/// Everything that is said.
+/// The report.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// What happened.
+    /// The scenario.
     pub scenario: Scenario,
-    /// How many nodes there are.
+    /// Number of nodes.
     pub nodes: usize,
-    /// Virtual time that passed.
+    /// Simulated time.
     pub virtual_seconds: u64,
-    /// Real time that it took.
+    /// Wall-clock time.
     pub real_seconds: f64,
-    /// What the governing policy says at the end.
+    /// Final status of the governing policy.
     pub verdict: String,
-    /// What happened when.
-    pub timeline: Vec<Moment>,
-    /// How much of the allowed disruption was used; an install has no limit.
+    /// Timeline of the scenario.
+    pub timeline: Vec<TimelineEntry>,
+    /// Use of the disruption budget; an install has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
-    /// Hours that nodes did not serve, together.
+    /// Total node hours without service.
     pub node_hours_lost: f64,
-    /// The same by GPU.
+    /// The same in GPU hours.
     pub gpu_hours_lost: f64,
-    /// What became of the jobs, if there were any.
+    /// Results of the jobs, if there were any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jobs: Option<JobsOutcome>,
-    /// What the operator sent.
+    /// Requests of the operator.
     pub requests: Requests,
-    /// The fleet at the end.
+    /// Final state of the fleet.
     pub end: Sample,
-    /// The fleet over time.
+    /// State of the fleet over time.
     pub samples: Vec<Sample>,
 }
 
-/// How much of what was allowed was used.
+/// Use of the disruption budget.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Budget {
-    /// Nodes that may be out of use at a time.
+    /// `maxUnavailable` as a number of nodes.
     pub allowed: usize,
-    /// Most that were.
+    /// Maximum of unavailable nodes.
     pub most: usize,
-    /// As many as were on average, while there were any.
+    /// Mean of unavailable nodes, while there were any.
     pub mean: f64,
 }
 
-/// How many requests the operator sent.
+/// Requests of the operator.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Requests {
     /// Lists, gets and watches.
     pub reads: u64,
-    /// Everything else.
+    /// All others.
     pub writes: u64,
 }
 
 impl Report {
-    /// Whether it went as one would wish: all nodes serve, and no more were out of use than may be.
+    /// Whether the run succeeded: all nodes serve, and the budget was not exceeded.
     pub fn is_good(&self) -> bool {
-        let kept = self.budget.is_none_or(|budget| budget.most <= budget.allowed);
-        kept && self.end.serving == self.nodes
+        let within_budget = self.budget.is_none_or(|budget| budget.most <= budget.allowed);
+        within_budget && self.end.serving == self.nodes
     }
 
-    /// For people.
+    /// The report as text.
     pub fn text(&self, paint: Paint) -> String {
         let mut out = String::new();
         let Sample { serving, cordoned, failed, done, .. } = self.end;
@@ -83,8 +83,8 @@ impl Report {
         }
         let first = if self.is_good() { paint.green(&first) } else { paint.red(&first) };
         let _ = writeln!(out, "{first}  ({})\n", self.verdict);
-        for moment in &self.timeline {
-            let _ = writeln!(out, "  {}  {}", paint.dim(&clock(moment.after)), moment.what);
+        for entry in &self.timeline {
+            let _ = writeln!(out, "  {}  {}", paint.dim(&clock(entry.after)), entry.what);
         }
         let _ = writeln!(out, "  {}  the end\n", paint.dim(&clock(self.virtual_seconds)));
         let mut row = |name: &str, text: String| {
@@ -115,7 +115,7 @@ impl Report {
     }
 }
 
-/// A time as `HH:MM:SS`.
+/// Formats a time as `HH:MM:SS`.
 fn clock(seconds: u64) -> String {
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }

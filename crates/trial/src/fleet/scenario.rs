@@ -1,4 +1,4 @@
-//! What happens to a fleet.
+//! Scenarios of a simulation.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,34 +15,34 @@ use super::spec::{KERNEL, POOL, chosen};
 use super::world::World;
 use crate::{Error, Result};
 
-/// How often the fleet is looked at for the chart.
-const LOOKS: u32 = 1440;
-/// When the API server goes away, and for how long.
+/// Number of samples for the chart.
+const SAMPLES: u32 = 1440;
+/// Start and length of the API server outage.
 const OUTAGE: (Duration, Duration) = (Duration::from_secs(3600), Duration::from_secs(1800));
-/// How long a node may take to work again after a reboot before the next one begins.
-const BACK: Duration = Duration::from_secs(3600);
+/// Timeout for a node to be ready after a reboot, before the next one starts.
+const REBOOT_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// What happens.
+/// A scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scenario {
-    /// From bare nodes to ready.
+    /// Install on bare nodes.
     Install,
-    /// A new driver for all nodes.
+    /// Driver upgrade on all nodes.
     DriverUpgrade,
-    /// Another kernel for the nodes of a pool.
+    /// Kernel upgrade on the nodes of a pool.
     OsUpgrade,
-    /// A new driver that does not load on some nodes.
+    /// Driver upgrade with a driver that fails to load on some nodes.
     Failures,
-    /// A new driver, and an API server that is away in the middle.
+    /// Driver upgrade with an API server outage in the middle.
     Outage,
 }
 
 impl Scenario {
-    /// All of them.
+    /// All scenarios.
     pub const ALL: [Self; 5] = [Self::Install, Self::DriverUpgrade, Self::OsUpgrade, Self::Failures, Self::Outage];
 
-    /// Its name for users, and what happens.
+    /// Its name on the command line, and a description.
     pub fn description(self) -> (&'static str, &'static str) {
         match self {
             Self::Install => ("install", "From bare nodes to ready"),
@@ -56,21 +56,21 @@ impl Scenario {
     }
 }
 
-/// What the user chose.
+/// Options of a simulation.
 #[derive(Clone, Debug)]
 pub struct Choice {
-    /// What happens.
+    /// The scenario.
     pub scenario: Scenario,
-    /// Version of the new driver; `next` if nobody says.
+    /// New driver version; `next` by default.
     pub driver: Option<String>,
-    /// Pool whose operating system changes; all if nobody says.
+    /// Pool whose operating system is upgraded; all by default.
     pub pool: Option<String>,
-    /// How much time passes, a minute at least.
+    /// Simulated time, at least a minute.
     pub until: Duration,
 }
 
 impl Choice {
-    /// Refuses what the scenario would not look at.
+    /// Rejects options that the scenario does not use.
     pub(super) fn check(&self) -> Result<()> {
         if let (Some(pool), false) = (&self.pool, self.scenario == Scenario::OsUpgrade) {
             let why = "is for os-upgrade, and this scenario is about all nodes: leave it out";
@@ -83,27 +83,27 @@ impl Choice {
         Ok(())
     }
 
-    /// Version of the new driver.
+    /// The new driver version.
     fn version(&self) -> &str {
         self.driver.as_deref().unwrap_or("next")
     }
 }
 
-/// What came of it, besides what is counted.
+/// Results besides the counts.
 pub(super) struct Outcome {
     pub(super) budget: Option<usize>,
     pub(super) verdict: String,
     pub(super) jobs: Option<super::jobs::JobsOutcome>,
 }
 
-/// Lets it happen, and time pass until it is over.
+/// Runs the scenario and advances virtual time until it ends.
 pub(super) async fn play(world: &World, choice: &Choice, restored: bool) -> Result<Outcome> {
     if choice.scenario == Scenario::Install {
         world.tally.begin(false);
         world.apply_policy().await?;
         let policy = world.governing_policy().await?;
-        world.listen(&policy);
-        pass(world, choice.until).await;
+        world.record_status_changes(&policy);
+        advance(world, choice.until).await;
         return Ok(Outcome { budget: None, verdict: world.verdict(&policy).await?, jobs: None });
     }
     if !restored {
@@ -118,7 +118,7 @@ pub(super) async fn play(world: &World, choice: &Choice, restored: bool) -> Resu
     let policy = world.governing_policy().await?;
     let budget = world.budget(&policy).await?;
     world.tally.begin(choice.scenario != Scenario::OsUpgrade);
-    world.listen(&policy);
+    world.record_status_changes(&policy);
     match choice.scenario {
         Scenario::Install | Scenario::DriverUpgrade => {}
         Scenario::OsUpgrade => reboots(world, choice, budget)?,
@@ -129,21 +129,21 @@ pub(super) async fn play(world: &World, choice: &Choice, restored: bool) -> Resu
         world.tally.note(format!("driver {} is wanted", choice.version()));
         world.change_driver(&policy, choice.version()).await?;
     }
-    pass(world, choice.until).await;
+    advance(world, choice.until).await;
     let verdict = world.verdict(&policy).await?;
     Ok(Outcome { budget: Some(budget), verdict, jobs: jobs.map(|jobs| jobs.outcome()) })
 }
 
-/// Lets time pass, and looks at the fleet now and then.
-async fn pass(world: &World, until: Duration) {
+/// Advances virtual time, and samples the fleet at intervals.
+async fn advance(world: &World, until: Duration) {
     world.tally.sample();
-    for _ in 0..LOOKS {
-        tokio::time::sleep(until / LOOKS).await;
+    for _ in 0..SAMPLES {
+        tokio::time::sleep(until / SAMPLES).await;
         world.tally.sample();
     }
 }
 
-/// The new driver does not load on some nodes, until they are mended.
+/// Makes the new driver fail to load on some nodes, until they are repaired.
 fn fail(world: &World, version: &str) {
     let failures = &world.fleet.failures;
     let names = world.cluster.nodes().names().into_iter();
@@ -151,17 +151,17 @@ fn fail(world: &World, version: &str) {
     world.tally.note(format!("driver {version} does not load on {} nodes", bad.len()));
     world.bad.set(version, bad.clone());
     let Some(repair) = failures.repair else { return };
-    let (bad_drivers, tally) = (world.bad.clone(), world.tally.clone());
+    let (failing_drivers, tally) = (world.bad.clone(), world.tally.clone());
     world.cluster.context().spawn(async move {
         tokio::time::sleep(repair.0).await;
         for node in &bad {
-            bad_drivers.mend(node);
+            failing_drivers.repair(node);
         }
         tally.note(format!("{} nodes are mended", bad.len()));
     });
 }
 
-/// The API server goes away for a while: nobody is answered.
+/// Takes the API server down for a while: no request is answered.
 fn outage(world: &World) {
     let (server, tally) = (world.cluster.server.clone(), world.tally.clone());
     world.cluster.context().spawn(async move {
@@ -174,7 +174,7 @@ fn outage(world: &World) {
     });
 }
 
-/// Takes the nodes of a pool out of use, a few at a time, and boots them with another kernel.
+/// Cordons the nodes of a pool, a few at a time, and boots them with another kernel.
 fn reboots(world: &World, choice: &Choice, budget: usize) -> Result<()> {
     let of_pool = |node: &NodeHandle| {
         let object = node.object();
@@ -210,7 +210,7 @@ fn reboots(world: &World, choice: &Choice, budget: usize) -> Result<()> {
     Ok(())
 }
 
-/// One node: out of use, off, on with another kernel, and back when its GPUs work.
+/// Reboots one node: cordon, power off, boot another kernel, uncordon when its GPUs work.
 async fn reboot(
     node: &NodeHandle,
     boot: Duration,
@@ -222,7 +222,7 @@ async fn reboot(
     capstan_gpu_sim::reboot(node.host());
     if lost {
         match repair {
-            // Somebody else waits for this one.
+            // Another task reboots this node.
             None => return Ok(()),
             Some(repair) => tokio::time::sleep(repair).await,
         }
@@ -235,6 +235,6 @@ async fn reboot(
         let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref()?.get("nvidia.com/gpu"));
         allocatable.is_some_and(|count| count.0 != "0")
     };
-    let _ = tokio::time::timeout(BACK, node.until(offers)).await;
+    let _ = tokio::time::timeout(REBOOT_TIMEOUT, node.until(offers)).await;
     node.cordon(false).await
 }

@@ -1,4 +1,4 @@
-//! The fleet of a simulation, as a small file describes it.
+//! File format of a simulated fleet.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,21 +12,21 @@ use serde_json::{Value, json};
 
 use crate::Result;
 
-/// Nodes with GPUs, what goes on there, and what goes wrong.
+/// A fleet: GPU nodes, jobs and failures.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Fleet {
     pub(super) pools: Vec<Pool>,
-    /// What differs from the ClusterPolicy of `capstan up`, under its `spec`.
+    /// Changes to the ClusterPolicy of `capstan up`, under its `spec`.
     pub(super) policy: Value,
     pub(super) pace: Pace,
     pub(super) jobs: Option<Jobs>,
     pub(super) failures: Failures,
-    /// Other nodes fail with another one.
+    /// Seed of the random choice of failing nodes.
     pub(super) seed: u64,
 }
 
-/// Nodes that are alike.
+/// A pool of identical nodes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Pool {
@@ -65,19 +65,19 @@ struct Os {
     version: String,
 }
 
-/// How long things take.
+/// Durations of operations.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Pace {
-    /// To build and load a driver.
+    /// Build and load of a driver.
     pub(super) driver: Time,
-    /// To set up the container runtime.
+    /// Container toolkit setup.
     pub(super) toolkit: Time,
-    /// To run one check of the validator.
+    /// One validator check.
     pub(super) check: Time,
-    /// To pull an image.
+    /// Image pull.
     pub(super) pull: Time,
-    /// To boot a machine.
+    /// Reboot.
     pub(super) reboot: Time,
 }
 
@@ -101,32 +101,32 @@ impl Pace {
     }
 }
 
-/// What runs on the GPUs.
+/// Jobs on the GPUs.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Jobs {
-    /// Jobs for so many of the nodes.
+    /// Jobs per node.
     pub(super) share: Share,
-    /// How long one runs, on average: from half of that to half more.
+    /// Average run time: from half of it to one and a half.
     pub(super) length: Time,
-    /// GPUs of one.
+    /// GPUs per job.
     #[serde(default = "eight")]
     pub(super) gpus: u16,
 }
 
-/// What goes wrong.
+/// Failures.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Failures {
-    /// On so many of the nodes a new driver does not load.
+    /// Share of nodes where a new driver fails to load.
     pub(super) driver: Share,
-    /// So many of the nodes do not come back from a reboot.
+    /// Share of nodes that do not return from a reboot.
     pub(super) reboot: Share,
-    /// Until somebody has mended them; for ever if nothing.
+    /// Time until they are repaired; never if `None`.
     pub(super) repair: Option<Time>,
 }
 
-/// A time, such as `90s`, `3m` or `4h`.
+/// A duration, such as `90s`, `3m` or `4h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Time(pub Duration);
 
@@ -139,7 +139,7 @@ impl std::str::FromStr for Time {
     }
 }
 
-/// A part of all, such as `1%`.
+/// A share, such as `1%`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Share(pub(super) f64);
 
@@ -154,7 +154,7 @@ impl std::str::FromStr for Share {
 }
 
 impl Share {
-    /// So many of `total`, at least one if it is a share at all.
+    /// The share as a count of `total`, at least one if it is not zero.
     pub(super) fn of(self, total: usize) -> usize {
         (self.0 * total as f64).ceil() as usize
     }
@@ -185,14 +185,14 @@ macro_rules! from_text {
 from_text!(Time, Share, Os);
 
 impl Fleet {
-    /// The fleet of a file.
+    /// Reads a fleet file.
     pub fn read(file: &Path) -> Result<Self> {
         let text =
             std::fs::read_to_string(file).map_err(|source| crate::Error::Read { file: file.to_owned(), source })?;
         Self::parse(&text).map_err(|error| crate::Error::Invalid(format!("{}: {error}", file.display())))
     }
 
-    /// The fleet of a text; a mistake names the field and the fix.
+    /// Parses a fleet; errors name the field and the fix.
     pub fn parse(text: &str) -> Result<Self, String> {
         let fleet: Self = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
         if fleet.pools.iter().all(|pool| pool.nodes == 0) {
@@ -216,7 +216,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// One pool of so many nodes, whose drivers are upgraded as soon as others are wanted, 5 % at a time.
+    /// One pool of this many nodes, with automatic driver upgrades, 5 % at a time.
     pub fn of(nodes: usize) -> Self {
         let pool = Pool { name: "gpu".into(), nodes, gpus: eight(), product: product(), os: os(), kernel: kernel() };
         let upgrade = json!({"autoUpgrade": true, "maxParallelUpgrades": 0, "maxUnavailable": "5%"});
@@ -243,14 +243,14 @@ impl Pool {
     }
 }
 
-/// Label with the kernel of a node.
+/// Label with the kernel version of a node.
 pub(super) const KERNEL: &str = "feature.node.kubernetes.io/kernel-version.full";
 /// Label with the pool of a node.
 pub(super) const POOL: &str = "sim.capstan.dev/pool";
 
-/// Whether a name is among so many of all, the same ones at every run.
+/// Whether a name is in a share of all names; deterministic for a seed.
 pub(super) fn chosen(seed: u64, name: &str, share: Share) -> bool {
-    // FNV-1a with a finish: names that differ in their last letter are far apart.
+    // FNV-1a with a finalizer: names that differ in the last character are far apart.
     let start = 0xcbf2_9ce4_8422_2325 ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let hash = name.bytes().fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
     let spread = (hash ^ (hash >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);

@@ -1,5 +1,4 @@
-//! How a fleet fares, counted at every change of a node: to look at thousands of nodes again and again would cost more than
-//! what they do.
+//! Counts of a fleet, updated on every node change: polling thousands of nodes would cost more than simulating them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,34 +9,34 @@ use k8s_openapi::api::core::v1::Node;
 use serde::Serialize;
 use tokio::time::Instant;
 
-/// Parts of the fleet whose upgrade is worth a line.
+/// Shares of upgraded nodes that get a line in the timeline, in percent.
 const MILESTONES: [usize; 6] = [1, 10, 25, 50, 75, 90];
 
-/// Something that happened.
+/// An entry of the timeline.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Moment {
-    /// Seconds since the scenario began.
+pub struct TimelineEntry {
+    /// Seconds since the start of the scenario.
     pub after: u64,
-    /// In words.
+    /// Description.
     pub what: String,
 }
 
-/// How many nodes were how, at a time.
+/// A sample of the fleet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Sample {
-    /// Seconds since the scenario began.
+    /// Seconds since the start of the scenario.
     pub after: u64,
-    /// Nodes that take pods with GPUs.
+    /// Nodes with allocatable GPUs that are schedulable.
     pub serving: usize,
-    /// Nodes that were taken out of use.
+    /// Cordoned nodes.
     pub cordoned: usize,
-    /// Nodes with the wanted driver, after an upgrade.
+    /// Nodes with the desired driver, after an upgrade.
     pub done: usize,
     /// Nodes whose upgrade failed.
     pub failed: usize,
 }
 
-/// The counts of a fleet. Clones share one state.
+/// Counts of a fleet. Clones share one state.
 #[derive(Clone)]
 pub(super) struct Tally {
     state: Arc<Mutex<State>>,
@@ -47,25 +46,25 @@ struct State {
     begin: Instant,
     total: usize,
     now: Sample,
-    /// Most nodes that were taken out of use at a time.
+    /// Maximum of cordoned nodes.
     most: usize,
-    /// Since when the counts are as they are.
+    /// Time of the last change of the counts.
     since: Instant,
     lost: Duration,
     gpus_lost: Duration,
     /// GPUs of nodes that do not serve.
     gpus_away: usize,
-    /// The time during which nodes were out of use, and how many at a time.
+    /// Total time with cordoned nodes, and their number.
     busy: Duration,
     cordoned: Duration,
     milestones: Vec<usize>,
-    moments: Vec<Moment>,
+    timeline: Vec<TimelineEntry>,
     samples: Vec<Sample>,
 }
 
-/// What is counted of one node.
+/// Counted properties of one node.
 #[derive(Clone, Copy, Default)]
-struct One {
+struct NodeCounts {
     known: usize,
     serving: usize,
     cordoned: usize,
@@ -75,8 +74,8 @@ struct One {
 }
 
 impl Tally {
-    /// Follows the nodes of a cluster.
-    pub(super) fn follow(cluster: &Cluster) -> Self {
+    /// Watches the nodes of a cluster.
+    pub(super) fn watch(cluster: &Cluster) -> Self {
         let now = Instant::now();
         let state = State {
             begin: now,
@@ -90,13 +89,13 @@ impl Tally {
             busy: Duration::ZERO,
             cordoned: Duration::ZERO,
             milestones: MILESTONES.to_vec(),
-            moments: Vec::new(),
+            timeline: Vec::new(),
             samples: Vec::new(),
         };
         let tally = Self { state: Arc::new(Mutex::new(state)) };
         let counted = tally.clone();
         cluster.context().caches.nodes.subscribe(move |change| {
-            let count = |node: Option<&Arc<Node>>| node.map_or(One::default(), |node| one(node));
+            let count = |node: Option<&Arc<Node>>| node.map_or(NodeCounts::default(), |node| node_counts(node));
             counted.lock().change(count(change.old), count(change.new));
         });
         tally
@@ -106,7 +105,7 @@ impl Tally {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The scenario begins: what was before does not count. Without an upgrade nobody is told how far one is.
+    /// Resets the counts at the start of the scenario. Without an upgrade, no upgrade milestones are recorded.
     pub(super) fn begin(&self, upgrades: bool) {
         let mut state = self.lock();
         let now = Instant::now();
@@ -114,32 +113,32 @@ impl Tally {
         (state.lost, state.gpus_lost, state.busy, state.cordoned) = Default::default();
         state.most = state.now.cordoned;
         state.milestones = if upgrades { MILESTONES.to_vec() } else { Vec::new() };
-        state.moments.clear();
+        state.timeline.clear();
         state.samples.clear();
     }
 
-    /// Remembers that something happened.
+    /// Adds an entry to the timeline.
     pub(super) fn note(&self, what: impl Into<String>) {
         self.lock().note(what.into());
     }
 
-    /// Remembers how it is now.
+    /// Records a sample.
     pub(super) fn sample(&self) {
         let mut state = self.lock();
-        state.pass();
+        state.add_elapsed();
         let sample = Sample { after: state.begin.elapsed().as_secs(), ..state.now };
         state.samples.push(sample);
     }
 
-    /// Nodes.
+    /// Number of nodes.
     pub(super) fn total(&self) -> usize {
         self.lock().total
     }
 
-    /// What came of it.
+    /// Results.
     pub(super) fn result(&self) -> Counted {
         let mut state = self.lock();
-        state.pass();
+        state.add_elapsed();
         let hours = |time: Duration| time.as_secs_f64() / 3600.0;
         let mean = state.cordoned.as_secs_f64() / state.busy.as_secs_f64().max(1.0);
         Counted {
@@ -149,31 +148,31 @@ impl Tally {
             mean,
             node_hours: hours(state.lost),
             gpu_hours: hours(state.gpus_lost),
-            moments: state.moments.clone(),
+            timeline: state.timeline.clone(),
             samples: state.samples.clone(),
         }
     }
 }
 
-/// What was counted from the beginning of the scenario on.
+/// Results since the start of the scenario.
 pub(super) struct Counted {
     pub(super) nodes: usize,
     pub(super) end: Sample,
-    /// Most nodes that were taken out of use at a time.
+    /// Maximum of cordoned nodes.
     pub(super) most: usize,
-    /// The same on average, while there were any.
+    /// Their mean, while there were any.
     pub(super) mean: f64,
-    /// Hours that nodes did not serve, together.
+    /// Total node hours without service.
     pub(super) node_hours: f64,
-    /// The same by GPU.
+    /// The same in GPU hours.
     pub(super) gpu_hours: f64,
-    pub(super) moments: Vec<Moment>,
+    pub(super) timeline: Vec<TimelineEntry>,
     pub(super) samples: Vec<Sample>,
 }
 
 impl State {
-    /// Counts the time since the last change.
-    fn pass(&mut self) {
+    /// Adds the time since the last change.
+    fn add_elapsed(&mut self) {
         let now = Instant::now();
         let time = now - self.since;
         self.since = now;
@@ -189,8 +188,8 @@ impl State {
         }
     }
 
-    fn change(&mut self, old: One, new: One) {
-        self.pass();
+    fn change(&mut self, old: NodeCounts, new: NodeCounts) {
+        self.add_elapsed();
         let turn = |count: &mut usize, old: usize, new: usize| *count = *count + new - old;
         turn(&mut self.total, old.known, new.known);
         turn(&mut self.gpus_away, old.gpus_away, new.gpus_away);
@@ -215,11 +214,11 @@ impl State {
 
     fn note(&mut self, what: String) {
         let after = self.begin.elapsed().as_secs();
-        self.moments.push(Moment { after, what });
+        self.timeline.push(TimelineEntry { after, what });
     }
 }
 
-fn one(node: &Node) -> One {
+fn node_counts(node: &Node) -> NodeCounts {
     let label = |key: &str| node.metadata.labels.as_ref().and_then(|labels| labels.get(key)).map(String::as_str);
     let number = |text: &str| text.parse::<usize>().unwrap_or(0);
     let status = node.status.as_ref();
@@ -231,7 +230,7 @@ fn one(node: &Node) -> One {
     let serving = ready && !cordoned && offers > 0;
     let state = label(keys::STATE).unwrap_or_default();
     let hardware = label(capstan_gpu_sim::HARDWARE).map_or(0, number);
-    One {
+    NodeCounts {
         known: 1,
         serving: usize::from(serving),
         cordoned: usize::from(cordoned),

@@ -18,14 +18,14 @@ fn options() -> Options {
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Eight nodes, two of which may be out of use at a time.
+/// Eight nodes, two of which may be unavailable at a time.
 const FLEET: &str = "
 pools: [{name: a, nodes: 6}, {name: b, nodes: 2, gpus: 4}]
 policy: {driver: {upgradePolicy: {autoUpgrade: true, maxParallelUpgrades: 0, maxUnavailable: 25%}}}
 ";
 
-fn said(report: &Report, words: &str) -> bool {
-    report.timeline.iter().any(|moment| moment.what.contains(words))
+fn timeline_contains(report: &Report, words: &str) -> bool {
+    report.timeline.iter().any(|entry| entry.what.contains(words))
 }
 
 #[test]
@@ -33,8 +33,8 @@ fn an_install_brings_all_nodes_to_serve() {
     let report = play(Scenario::Install, FLEET, HOUR);
     assert!(report.is_good(), "{}", report.text(Paint::Plain));
     assert_eq!((report.nodes, report.verdict.as_str()), (8, "ready"));
-    assert!(said(&report, "ClusterPolicy: ready"), "{:?}", report.timeline);
-    assert!(!said(&report, "upgraded"), "{:?}", report.timeline);
+    assert!(timeline_contains(&report, "ClusterPolicy: ready"), "{:?}", report.timeline);
+    assert!(!timeline_contains(&report, "upgraded"), "{:?}", report.timeline);
     assert!(report.gpu_hours_lost > report.node_hours_lost, "{report:?}");
 }
 
@@ -45,7 +45,7 @@ fn a_driver_upgrade_ends_within_its_budget() {
     let budget = report.budget.unwrap();
     assert_eq!((budget.allowed, report.end.done), (2, 8));
     assert!((1..=2).contains(&budget.most), "{budget:?}");
-    assert!(said(&report, "90 % of the nodes are upgraded"), "{:?}", report.timeline);
+    assert!(timeline_contains(&report, "90 % of the nodes are upgraded"), "{:?}", report.timeline);
 }
 
 #[test]
@@ -54,16 +54,16 @@ fn a_driver_that_does_not_load_is_seen_until_nodes_are_mended() {
     let report = play(Scenario::Failures, &bad, 3 * HOUR);
     assert!(!report.is_good(), "{}", report.text(Paint::Plain));
     assert!(report.end.failed > 0, "{:?}", report.end);
-    let mended = format!("{FLEET}failures: {{driver: 40%, repair: 2h}}\n");
-    let report = play(Scenario::Failures, &mended, 5 * HOUR);
-    assert!(said(&report, "are mended"), "{:?}", report.timeline);
+    let repaired = format!("{FLEET}failures: {{driver: 40%, repair: 2h}}\n");
+    let report = play(Scenario::Failures, &repaired, 5 * HOUR);
+    assert!(timeline_contains(&report, "are mended"), "{:?}", report.timeline);
 }
 
 #[test]
 fn an_api_server_that_is_away_delays_and_breaks_nothing() {
     let report = play(Scenario::Outage, FLEET, 4 * HOUR);
     assert!(report.is_good(), "{}", report.text(Paint::Plain));
-    assert!(said(&report, "the API server is back"), "{:?}", report.timeline);
+    assert!(timeline_contains(&report, "the API server is back"), "{:?}", report.timeline);
 }
 
 #[test]
@@ -72,8 +72,8 @@ fn another_kernel_takes_every_node_of_the_pool_through_a_reboot() {
     let choice = Choice { scenario: Scenario::OsUpgrade, driver: None, pool: Some("a".into()), until: 3 * HOUR };
     let report = simulate(fleet, None, options(), &choice).unwrap();
     assert!(report.is_good(), "{}", report.text(Paint::Plain));
-    assert!(said(&report, "6 nodes get another kernel, 2 at a time"), "{:?}", report.timeline);
-    assert!(said(&report, "all nodes have been booted"), "{:?}", report.timeline);
+    assert!(timeline_contains(&report, "6 nodes get another kernel, 2 at a time"), "{:?}", report.timeline);
+    assert!(timeline_contains(&report, "all nodes have been booted"), "{:?}", report.timeline);
     assert!(report.node_hours_lost >= 1.0, "six reboots of ten minutes: {}", report.node_hours_lost);
 }
 

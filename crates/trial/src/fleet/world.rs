@@ -1,4 +1,4 @@
-//! The cluster of a simulation: virtual nodes, virtual time, and the operator itself.
+//! Cluster of a simulation: virtual nodes, virtual time, and the real operator.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,19 +27,19 @@ use crate::manifests::{self, Manifest};
 use crate::plan::observed_client;
 use crate::{Error, Result};
 
-/// The longest that an install may take in virtual time, before anything else begins.
-const INSTALL: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Timeout of an install in virtual time.
+const INSTALL_TIMEOUT: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// The custom resource that chooses the drivers of a fleet.
+/// The custom resource that selects the drivers of a fleet.
 #[derive(Clone, Debug)]
 pub(super) struct GoverningPolicy {
     resource: ApiResource,
     name: String,
-    /// Where the version of the driver is in its spec.
+    /// Path of the driver version in its spec.
     path: &'static [&'static str],
 }
 
-/// A cluster with the operator on it.
+/// A cluster with the operator.
 pub(super) struct World {
     pub(super) cluster: Cluster,
     pub(super) tally: Tally,
@@ -50,27 +50,27 @@ pub(super) struct World {
     stop: CancellationToken,
 }
 
-/// What the operator sent.
+/// Requests of the operator.
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
     pub(super) reads: AtomicU64,
     pub(super) writes: AtomicU64,
 }
 
-/// Nodes on which a driver does not load.
+/// Nodes on which a driver fails to load.
 #[derive(Debug, Default)]
 pub(super) struct FailingDrivers {
     drivers: Mutex<(String, BTreeSet<String>)>,
 }
 
 impl FailingDrivers {
-    /// Drivers with that version do not load on these nodes.
+    /// Makes drivers of that version fail on these nodes.
     pub(super) fn set(&self, version: &str, nodes: BTreeSet<String>) {
         *self.drivers.lock().unwrap_or_else(PoisonError::into_inner) = (version.to_owned(), nodes);
     }
 
-    /// A node is mended.
-    pub(super) fn mend(&self, node: &str) {
+    /// Repairs a node.
+    pub(super) fn repair(&self, node: &str) {
         self.drivers.lock().unwrap_or_else(PoisonError::into_inner).1.remove(node);
     }
 
@@ -81,7 +81,7 @@ impl FailingDrivers {
 }
 
 impl World {
-    /// The fleet, or the cluster of a snapshot, with the operator on it.
+    /// Starts the fleet, or the cluster of a snapshot, with the operator.
     pub(super) async fn start(
         fleet: Fleet,
         snapshot: Option<&Snapshot>,
@@ -96,13 +96,13 @@ impl World {
             rules: [
                 crate::plan::containers(fleet.pace.pull.0),
                 capstan_gpu_sim::rules(pace),
-                vec![capstan_gpu_sim::bad_drivers(pace, move |node, image| broken.is(node, image))],
+                vec![capstan_gpu_sim::failing_drivers(pace, move |node, image| broken.is(node, image))],
                 fleet.jobs.iter().map(jobs::rule).collect(),
             ]
             .concat(),
             events: node::Events::None,
             reports: node::Reports::Brief(Duration::from_secs(600)),
-            // Thousands of leases a minute would show nothing.
+            // Thousands of lease renewals a minute would show nothing.
             heartbeat: until.saturating_mul(2),
             ..node::Settings::default()
         };
@@ -126,7 +126,7 @@ impl World {
         let cluster = builder.start_time(start).start().await.map_err(Error::Cluster)?;
         let client = cluster.client();
         let world = Self {
-            tally: Tally::follow(&cluster),
+            tally: Tally::watch(&cluster),
             cluster,
             fleet,
             traffic: Arc::default(),
@@ -153,7 +153,7 @@ impl World {
         Ok(())
     }
 
-    /// A client whose requests are counted.
+    /// A client that counts its requests.
     fn counted(&self) -> Client {
         let traffic = self.traffic.clone();
         observed_client(&self.cluster, move |request| {
@@ -171,7 +171,7 @@ impl World {
         Ok(())
     }
 
-    /// The ClusterPolicy of `capstan up`, with what the fleet wants otherwise.
+    /// The ClusterPolicy of `capstan up`, with the changes of the fleet.
     fn wanted_policy(&self) -> Result<Vec<Manifest>> {
         let mut manifests = manifests::cluster_policy()?;
         for manifest in manifests.iter_mut().filter(|manifest| manifest.kind.kind == "ClusterPolicy") {
@@ -180,7 +180,7 @@ impl World {
         Ok(manifests)
     }
 
-    /// Waits until the governing policy says that all is ready.
+    /// Waits until the governing policy is ready.
     pub(super) async fn until_ready(&self) -> Result<()> {
         let policy = self.governing_policy().await?;
         let mut last = Value::Null;
@@ -194,11 +194,11 @@ impl World {
             }
             Err(Error::WatchEnded("the policy"))
         };
-        let ended = tokio::time::timeout(INSTALL, wait).await;
-        ended.map_err(|_| Error::FleetNotReady(said(&last)))?
+        let ended = tokio::time::timeout(INSTALL_TIMEOUT, wait).await;
+        ended.map_err(|_| Error::FleetNotReady(state_with_reason(&last)))?
     }
 
-    /// Who chooses the drivers: the ClusterPolicy, or an NVIDIADriver.
+    /// The policy that selects the drivers: the ClusterPolicy, or an NVIDIADriver.
     pub(super) async fn governing_policy(&self) -> Result<GoverningPolicy> {
         let kinds: [(&str, &str, &str, &'static [&'static str]); 2] = [
             ("v1alpha1", "NVIDIADriver", "nvidiadrivers", &["version"]),
@@ -217,7 +217,7 @@ impl World {
         Err(Error::NoDriver)
     }
 
-    /// Another driver, for all nodes that the policy governs.
+    /// Sets the driver version of all nodes that the policy governs.
     pub(super) async fn change_driver(&self, policy: &GoverningPolicy, version: &str) -> Result<()> {
         let spec = policy.path.iter().rev().fold(json!(version), |value, key| json!({*key: value}));
         let api = policy.api(&self.client);
@@ -226,7 +226,7 @@ impl World {
         Ok(())
     }
 
-    /// How many nodes may be out of use at a time.
+    /// `maxUnavailable` as a number of nodes.
     pub(super) async fn budget(&self, policy: &GoverningPolicy) -> Result<usize> {
         let object = policy.api(&self.client).get(&policy.name).await.map_err(cannot("read the policy"))?;
         let spec = &object.data["spec"];
@@ -237,8 +237,8 @@ impl World {
         Ok(settings.max_unavailable.map_or(total, |amount| amount.of(total)))
     }
 
-    /// Writes down what the policy says, whenever that changes.
-    pub(super) fn listen(&self, policy: &GoverningPolicy) {
+    /// Adds status changes of the policy to the timeline.
+    pub(super) fn record_status_changes(&self, policy: &GoverningPolicy) {
         let (tally, mut events) = (self.tally.clone(), policy.watch(&self.client));
         let kind = policy.resource.kind.clone();
         self.cluster.context().spawn(async move {
@@ -248,14 +248,14 @@ impl World {
                 let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
                 let condition = condition(status, upgrade::CONDITION);
                 let (state, upgrade) = (text(&status["state"]), text(&condition["reason"]));
-                // How it was before the scenario began is no news.
+                // The status before the scenario is not recorded.
                 if let Some((before, upgrade_before)) = &known {
                     if state != *before {
                         tally.note(format!("{kind}: {state}"));
                     }
                     if upgrade != *upgrade_before && !upgrade.is_empty() {
                         let message = text(&condition["message"]);
-                        // Examples of nodes come after the counts.
+                        // Examples of nodes follow the counts.
                         let counts = message.split("; ").next().unwrap_or_default();
                         tally.note(format!("upgrade: {upgrade}: {counts}"));
                     }
@@ -265,10 +265,10 @@ impl World {
         });
     }
 
-    /// What the policy says at the end: its state, and what it waits for.
+    /// Final state of the policy, and what it waits for.
     pub(super) async fn verdict(&self, policy: &GoverningPolicy) -> Result<String> {
         let object = policy.api(&self.client).get(&policy.name).await.map_err(cannot("read the policy"))?;
-        Ok(said(&object.data["status"]))
+        Ok(state_with_reason(&object.data["status"]))
     }
 }
 
@@ -303,8 +303,8 @@ fn condition<'a>(status: &'a Value, kind: &str) -> &'a Value {
     conditions.into_iter().find(|condition| condition["type"] == kind).unwrap_or(&Value::Null)
 }
 
-/// A state, and unless it is a good one the first reason for it.
-fn said(status: &Value) -> String {
+/// A state, and unless it is ready the first reason for it.
+fn state_with_reason(status: &Value) -> String {
     let state = status["state"].as_str().unwrap_or("nothing is said");
     let conditions = status["conditions"].as_array().into_iter().flatten();
     let bad = conditions.filter(|one| one["type"] != "Error" || one["status"] == "True");
@@ -315,7 +315,7 @@ fn said(status: &Value) -> String {
     }
 }
 
-/// Puts what differs over a value.
+/// Merges `over` into a value.
 fn merge(value: &mut Value, over: &Value) {
     match (value, over) {
         (Value::Object(value), Value::Object(over)) => {

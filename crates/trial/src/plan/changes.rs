@@ -1,4 +1,4 @@
-//! What is different between two looks at a cluster: pure, field by field.
+//! Difference between two snapshots: pure, field by field.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,47 +14,47 @@ use capstan_semantics::field;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// It comes.
+    /// It is created.
     Create,
-    /// It changes.
+    /// It is changed.
     Change,
-    /// It goes.
+    /// It is deleted.
     Delete,
 }
 
-/// One object that would be different.
+/// An object that would change.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Change {
-    /// What happens to it.
+    /// The action.
     pub action: Action,
-    /// As in `DaemonSet.apps`.
+    /// Kind and group: `DaemonSet.apps`.
     pub kind: String,
-    /// Its namespace; empty if it is in none.
+    /// Its namespace; empty if cluster-scoped.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Which fields, for objects that change.
+    /// Changed fields.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<Field>,
 }
 
-/// One field that would be different.
+/// A field that would change.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Field {
-    /// As in `spec.template.spec.containers[driver].image`.
+    /// Path: `spec.template.spec.containers[driver].image`.
     pub path: String,
-    /// What it is now.
+    /// The current value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<Value>,
-    /// What it would be.
+    /// The new value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<Value>,
 }
 
-/// Kinds that are consequences, made by Kubernetes itself, or chatter.
-const CONSEQUENCES: &[&str] = &[
+/// Kinds that Kubernetes derives from others, and events.
+const DERIVED_KINDS: &[&str] = &[
     "ControllerRevision.apps",
     "EndpointSlice.discovery.k8s.io",
     "Endpoints",
@@ -65,8 +65,8 @@ const CONSEQUENCES: &[&str] = &[
     "ReplicaSet.apps",
 ];
 
-/// Parts of metadata that the server keeps.
-const KEPT_BY_SERVER: &[&str] = &[
+/// Metadata that the server maintains.
+const SERVER_METADATA: &[&str] = &[
     "creationTimestamp",
     "deletionGracePeriodSeconds",
     "deletionTimestamp",
@@ -78,8 +78,8 @@ const KEPT_BY_SERVER: &[&str] = &[
     "uid",
 ];
 
-/// Annotations of controllers of Kubernetes.
-const KEPT_BY_CONTROLLERS: &[&str] = &[
+/// Annotations of Kubernetes controllers.
+const CONTROLLER_ANNOTATIONS: &[&str] = &[
     "deployment.kubernetes.io/revision",
     "deprecated.daemonset.template.generation",
     "kubectl.kubernetes.io/last-applied-configuration",
@@ -90,10 +90,10 @@ const KEPT_BY_CONTROLLERS: &[&str] = &[
     "volume.kubernetes.io/storage-provisioner",
 ];
 
-/// Every object that differs, in the order of kinds and names.
+/// Every object that differs, ordered by kind and name.
 pub(super) fn between(before: &Snapshot, after: &Snapshot) -> Vec<Change> {
     let kinds = before.objects.keys().chain(after.objects.keys());
-    let mut kinds: Vec<&String> = kinds.filter(|kind| !CONSEQUENCES.contains(&kind.as_str())).collect();
+    let mut kinds: Vec<&String> = kinds.filter(|kind| !DERIVED_KINDS.contains(&kind.as_str())).collect();
     kinds.sort();
     kinds.dedup();
     kinds.into_iter().flat_map(|kind| of_kind(kind, &by_name(before, kind), &by_name(after, kind))).collect()
@@ -131,7 +131,7 @@ fn of_kind(kind: &str, before: &Named, after: &Named) -> Vec<Change> {
     changes
 }
 
-/// An object without what the server, controllers and nodes say of it.
+/// An object without the fields that the server, controllers and nodes write.
 fn wanted(kind: &str, object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(fields) = object.as_object_mut() {
@@ -139,7 +139,7 @@ fn wanted(kind: &str, object: &Value) -> Value {
     }
     let metadata = &mut object["metadata"];
     if let Some(fields) = metadata.as_object_mut() {
-        fields.retain(|name, _| !KEPT_BY_SERVER.contains(&name.as_str()));
+        fields.retain(|name, _| !SERVER_METADATA.contains(&name.as_str()));
         for owner in fields.get_mut("ownerReferences").and_then(Value::as_array_mut).into_iter().flatten() {
             owner.as_object_mut().map(|owner| owner.remove("uid"));
         }
@@ -147,7 +147,7 @@ fn wanted(kind: &str, object: &Value) -> Value {
     for at in ["annotations", "labels"] {
         if let Some(entries) = metadata[at].as_object_mut() {
             entries.retain(|name, _| {
-                !KEPT_BY_CONTROLLERS.contains(&name.as_str()) && !name.starts_with("sim.capstan.dev/")
+                !CONTROLLER_ANNOTATIONS.contains(&name.as_str()) && !name.starts_with("sim.capstan.dev/")
             });
         }
         if metadata[at].as_object().is_some_and(serde_json::Map::is_empty) || metadata[at].is_null() {
@@ -155,7 +155,7 @@ fn wanted(kind: &str, object: &Value) -> Value {
         }
     }
     match kind {
-        // Addresses are drawn by the server, volumes by a provisioner.
+        // The server allocates cluster IPs, a provisioner volumes.
         "Service" => drop_fields(&mut object["spec"], &["clusterIP", "clusterIPs"]),
         "PersistentVolumeClaim" => drop_fields(&mut object["spec"], &["volumeName"]),
         "Node" => drop_fields(&mut object["spec"], &["podCIDR", "podCIDRs", "providerID"]),
@@ -171,7 +171,7 @@ fn drop_fields(value: &mut Value, names: &[&str]) {
     }
 }
 
-/// Schemas are thousands of lines: that they differ is enough.
+/// Schemas are thousands of lines: a hash is enough.
 fn summarize(definition: &mut Value) {
     for version in definition["spec"]["versions"].as_array_mut().into_iter().flatten() {
         let text = version["schema"].to_string();
@@ -181,7 +181,7 @@ fn summarize(definition: &mut Value) {
     }
 }
 
-/// The differences of two values, deepest first where both have the same shape.
+/// The differences of two values, as deep as both have the same shape.
 pub(super) fn fields(before: &Value, after: &Value) -> Vec<Field> {
     let mut found = Vec::new();
     compare(String::new(), Some(before), Some(after), &mut found);
@@ -206,7 +206,7 @@ fn compare(path: String, before: Option<&Value>, after: Option<&Value>, found: &
     }
 }
 
-/// Lists whose items have names are compared by name, others by place.
+/// Lists of named items are compared by name, others by index.
 fn lists(path: &str, one: &[Value], other: &[Value], found: &mut Vec<Field>) {
     let key = ["name", "type", "key", "mountPath"].into_iter().find(|key| {
         let mut seen = std::collections::BTreeSet::new();

@@ -1,7 +1,7 @@
-//! Plans: what would change in a cluster, before anything does.
+//! Plans: dry runs on a copy of a cluster.
 //!
-//! The cluster is copied into this process, and the operator itself runs on the copy (`twin`). Before and after are then
-//! compared (`changes`).
+//! The cluster is copied into this process, and the real operator runs on the copy (`twin`). The snapshots before and
+//! after are then compared (`changes`).
 
 mod changes;
 #[cfg(test)]
@@ -20,60 +20,61 @@ pub(crate) use twin::{PACE, containers, observed_client, restorable};
 
 use crate::{Manifest, Result};
 
-/// Everything that a plan says.
+/// A plan.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
-    /// Objects that come, change or go.
+    /// Objects that are created, changed or deleted.
     pub changes: Vec<Change>,
     /// Nodes whose labels, taints or pods change.
     pub nodes: Vec<String>,
-    /// Pods that run now and would be replaced or go, in order, with the seconds after which they do.
-    pub pods: Vec<Gone>,
-    /// About how long it takes, if images are pulled and drivers are built as fast as we guess.
+    /// Running pods that would be replaced or deleted, in order, with the time in seconds.
+    pub pods: Vec<DeletedPod>,
+    /// Estimated duration in seconds, from assumed times for image pulls and driver builds.
     pub seconds: u64,
-    /// Whether it came to an end.
+    /// Whether the cluster settled.
     pub settled: bool,
-    /// What the custom resources say at the end, unless they are ready.
+    /// Conditions of custom resources that do not become ready.
     pub waiting: Vec<String>,
-    /// What a reader should know about how this was found out.
+    /// Caveats of the plan.
     pub notes: Vec<String>,
 }
 
-/// A pod that goes.
+/// A pod that would be deleted.
 #[derive(Clone, Debug, Serialize)]
-pub struct Gone {
-    /// Seconds until it goes.
+pub struct DeletedPod {
+    /// Seconds until its deletion.
     pub after: u64,
     /// Namespace, name and node.
     pub pod: String,
 }
 
-/// What the operator would do with these manifests, or as it is if there are none: it runs with these options on a copy of
-/// the cluster. The notes are passed on to readers.
+/// Plans these manifests, or the current state if there are none: runs the operator with these options on a copy of the
+/// cluster. `notes` become part of the plan.
 pub fn run(before: &Snapshot, wanted: &[Manifest], options: Options, mut notes: Vec<String>) -> Result<Plan> {
     let outcome = twin::run(before, wanted, options)?;
-    notes.extend(doubts(before));
+    notes.extend(caveats(before));
     Ok(plan(before, wanted, outcome, notes))
 }
 
 fn plan(before: &Snapshot, wanted: &[Manifest], outcome: twin::Outcome, notes: Vec<String>) -> Plan {
     let changes = ours(changes::between(before, &outcome.after), wanted, &outcome.written);
-    let pods: Vec<Gone> = outcome.gone.into_iter().map(|(after, pod)| Gone { after: after.as_secs(), pod }).collect();
-    let on_node = |gone: &Gone| gone.pod.rsplit_once(" on ").map(|(_, node)| node.to_owned());
+    let pods: Vec<DeletedPod> =
+        outcome.deleted.into_iter().map(|(after, pod)| DeletedPod { after: after.as_secs(), pod }).collect();
+    let on_node = |pod_deletion: &DeletedPod| pod_deletion.pod.rsplit_once(" on ").map(|(_, node)| node.to_owned());
     let changed = changes.iter().filter(|change| change.kind == "Node").map(|change| change.name.clone());
     let mut nodes: Vec<String> = changed.chain(pods.iter().filter_map(on_node)).collect();
     nodes.sort();
     nodes.dedup();
-    // Where nothing changes, the time is that of pods of a copy that started.
+    // Without changes, the time would only be that of the copy's own start.
     let seconds = if changes.is_empty() { 0 } else { outcome.took.as_secs() };
     Plan { nodes, pods, seconds, settled: outcome.settled, waiting: waiting(&outcome.after, &changes), changes, notes }
 }
 
-/// The changes that the operator or the user makes. What Kubernetes itself adds to a cluster is another matter; what goes
-/// because its owner goes is not.
+/// The changes that the operator or the user makes. What Kubernetes adds by itself is dropped; garbage collected
+/// dependents are kept.
 fn ours(changes: Vec<Change>, wanted: &[Manifest], written: &Written) -> Vec<Change> {
-    let asked = |change: &Change| {
+    let is_in_manifests = |change: &Change| {
         let is = |manifest: &&Manifest| {
             let named_so = manifest.name() == change.name;
             named_so && change.kind == name_of(&manifest.kind.group, &manifest.kind.kind)
@@ -84,16 +85,19 @@ fn ours(changes: Vec<Change>, wanted: &[Manifest], written: &Written) -> Vec<Cha
         let name = |name: &str| (snapshot::plural(&change.kind).to_owned(), change.namespace.clone(), name.to_owned());
         written.contains(&name(&change.name)) || (change.action == Action::Create && written.contains(&name("")))
     };
-    changes.into_iter().filter(|change| change.action == Action::Delete || asked(change) || wrote(change)).collect()
+    changes
+        .into_iter()
+        .filter(|change| change.action == Action::Delete || is_in_manifests(change) || wrote(change))
+        .collect()
 }
 
-/// Custom resources that would not get ready, in their own words. Only what the plan touches: others are another matter.
+/// Conditions of custom resources that would not become ready. Only those that the plan touches.
 fn waiting(after: &Snapshot, changes: &[Change]) -> Vec<String> {
     let touched = changes.iter().filter(|change| change.action != Action::Delete);
-    let said = touched.filter_map(|change| {
+    let waiting_messages = touched.filter_map(|change| {
         let objects = after.objects.get(&change.kind)?;
         let object = objects.iter().find(|object| named(object) == (&change.namespace, &change.name))?;
-        // A node whose driver was not upgraded says why.
+        // The reason why the driver of a node was not upgraded.
         if let Some(reason) = object["metadata"]["annotations"]["capstan.dev/upgrade-reason"].as_str() {
             return Some(format!("{} {}: {reason}", change.kind, change.name));
         }
@@ -106,15 +110,15 @@ fn waiting(after: &Snapshot, changes: &[Change]) -> Vec<String> {
         let message = messages.into_iter().find(|message| !message.is_empty()).unwrap_or("no reason given");
         Some(format!("{} {}: {state}: {message}", change.kind, change.name))
     });
-    said.collect()
+    waiting_messages.collect()
 }
 
-/// What makes a plan less certain.
-fn doubts(before: &Snapshot) -> Vec<String> {
-    let mut doubts = Vec::new();
+/// Caveats from the snapshot.
+fn caveats(before: &Snapshot) -> Vec<String> {
+    let mut caveats = Vec::new();
     if before.redacted {
-        doubts.push("the snapshot holds no secrets: pods may seem to change because of their contents".to_owned());
+        caveats.push("the snapshot holds no secrets: pods may seem to change because of their contents".to_owned());
     }
-    doubts.extend(before.unread.iter().map(|(kind, why)| format!("{kind} could not be read: {why}")));
-    doubts
+    caveats.extend(before.unread.iter().map(|(kind, why)| format!("{kind} could not be read: {why}")));
+    caveats
 }

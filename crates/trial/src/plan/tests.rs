@@ -1,4 +1,4 @@
-//! Plans against what then happens: a cluster, a plan, the same manifests for real, and what the operator wrote.
+//! Compares plans with the result: a cluster, a plan, the same manifests applied, and the operator's writes.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -16,25 +16,25 @@ use super::twin::{self, Written};
 use super::{ours, run};
 use crate::{Result, manifests};
 
-/// Quarters of an hour after which a cluster counts as settled, whatever is tried again.
+/// Rounds of 15 minutes after which a cluster counts as settled, whatever is retried.
 const ROUNDS: usize = 12;
 
 /// The operator's own image.
 const IMAGE: &str = "registry.example/capstan:1";
 
-/// How the operator runs, in the cluster and in the trial.
+/// Options of the operator, in the cluster and in the trial.
 fn options() -> Options {
     let mut options = Options::in_process();
     options.gpu.agent.image = IMAGE.into();
     options
 }
 
-/// A cluster with an operator on it.
+/// A cluster with an operator.
 struct World {
     cluster: Cluster,
-    /// What the operator wrote.
+    /// Objects that the operator wrote.
     written: Arc<Mutex<Written>>,
-    /// The same but for statuses.
+    /// The same without status writes.
     specs: Arc<Mutex<Written>>,
     stop: CancellationToken,
 }
@@ -44,7 +44,7 @@ impl World {
         let rules =
             [twin::containers(std::time::Duration::from_secs(30)), capstan_gpu_sim::rules(Pace::default())].concat();
         let nodes = (0..2).map(|index| gpu_node(&format!("gpu-{index}"), 8)).collect();
-        // Hours pass in these stories: heartbeats and events would be most of what happens.
+        // Hours pass in these stories: heartbeats and events would dominate.
         let heartbeat = Duration::from_secs(3600);
         let settings =
             node::Settings { nodes, rules, heartbeat, events: node::Events::None, ..node::Settings::default() };
@@ -76,14 +76,14 @@ impl World {
         })
     }
 
-    /// The cluster once nothing changes any more.
+    /// The snapshot of the settled cluster.
     async fn settled(&self) -> Snapshot {
         let client = self.cluster.client();
         let mut before = String::new();
-        // Something may be tried again and again: then it is over when nothing else happened for long.
+        // Retries may go on for ever: the cluster is settled when nothing else changes for long.
         for _ in 0..ROUNDS {
             tokio::time::sleep(Duration::from_secs(900)).await;
-            // All of it, CRDs included, is much more to read: that is left for the end.
+            // A full snapshot, with CRDs, is much larger: it is read only at the end.
             let now = Snapshot::read_kinds(&client, &["Pod"]).await.unwrap();
             let pods = serde_json::to_string(&now.objects.get("Pod")).unwrap()
                 + &self.written.lock().unwrap().len().to_string();
@@ -101,18 +101,18 @@ impl World {
         }
     }
 
-    /// What a plan says of files, and what happens then.
-    async fn foretold_and_seen(&self, files: &[PathBuf]) -> (Vec<Change>, Vec<Change>, Written) {
+    /// The planned changes of files, and the changes after they are applied.
+    async fn planned_and_actual(&self, files: &[PathBuf]) -> (Vec<Change>, Vec<Change>, Written) {
         let before = self.settled().await;
         let wanted = manifests::read(files).unwrap();
-        let foretold = run(&before, &wanted, options(), Vec::new()).unwrap().changes;
+        let planned = run(&before, &wanted, options(), Vec::new()).unwrap().changes;
         self.written.lock().unwrap().clear();
         self.specs.lock().unwrap().clear();
         self.apply(files).await;
         let after = self.settled().await;
-        let seen = ours(changes::between(&before, &after), &wanted, &self.written.lock().unwrap());
+        let actual = ours(changes::between(&before, &after), &wanted, &self.written.lock().unwrap());
         let specs = std::mem::take(&mut *self.specs.lock().unwrap());
-        (foretold, seen, specs)
+        (planned, actual, specs)
     }
 }
 
@@ -129,33 +129,33 @@ fn examples(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-async fn comes_true(world: &World, files: &[PathBuf]) {
-    let (foretold, seen, written) = world.foretold_and_seen(files).await;
-    assert!(!foretold.is_empty(), "{files:?}: nothing foretold");
+async fn assert_plan_matches(world: &World, files: &[PathBuf]) {
+    let (planned, actual, written) = world.planned_and_actual(files).await;
+    assert!(!planned.is_empty(), "{files:?}: nothing foretold");
     let show = |changes: &[Change]| serde_json::to_string_pretty(changes).unwrap();
-    assert!(foretold == seen, "{files:?}: foretold {}\nseen {}", show(&foretold), show(&seen));
-    // Events, and pods for a while, are no part of a plan; whatever else was written is.
+    assert!(planned == actual, "{files:?}: foretold {}\nseen {}", show(&planned), show(&actual));
+    // Events, temporary pods and leases are no part of a plan; every other write is.
     for (resource, namespace, name) in written.iter().filter(|one| !["events", "pods", "leases"].contains(&&*one.0)) {
         let is = |change: &&Change| snapshot::plural(&change.kind) == *resource && change.name == *name;
-        assert!(foretold.iter().any(|change| is(&change)), "{files:?}: {resource} {namespace}/{name} was not foretold");
+        assert!(planned.iter().any(|change| is(&change)), "{files:?}: {resource} {namespace}/{name} was not foretold");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn plans_of_gpu_examples_come_true() {
-    // Each is for a cluster without the others.
+    // Each file is for a cluster without the others.
     for file in examples("gpu") {
-        comes_true(&World::start().await, &[file]).await;
+        assert_plan_matches(&World::start().await, &[file]).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn plans_of_nim_examples_come_true() {
     let (world, _) = working().await;
-    comes_true(&world, &examples("nim")).await;
+    assert_plan_matches(&world, &examples("nim")).await;
 }
 
-/// A world whose GPUs work, by the smallest policy.
+/// A cluster with working GPUs and the minimal policy.
 async fn working() -> (World, Snapshot) {
     let world = World::start().await;
     world.apply(&[minimal()]).await;
@@ -167,7 +167,7 @@ fn minimal() -> PathBuf {
     examples("gpu").into_iter().find(|file| file.ends_with("minimal.yaml")).unwrap()
 }
 
-/// What a plan says of the smallest policy after an edit.
+/// The plan of the minimal policy after an edit.
 fn plan_of(before: &Snapshot, from: &str, to: &str) -> Result<super::Plan> {
     let text = std::fs::read_to_string(minimal()).unwrap();
     assert!(text.contains(from), "{from}");

@@ -1,4 +1,4 @@
-//! Plans for people: on a terminal, and in a pull request.
+//! Plans as text: for a terminal, and for a pull request.
 
 use std::fmt::Write;
 
@@ -8,12 +8,12 @@ use super::changes::{Action, Change, Field};
 use super::{Plan, twin};
 use capstan_inspect::Paint;
 
-/// Nodes and pods that are named; the others are counted.
+/// Maximum number of named nodes and pods; the others are counted.
 const EXAMPLES: usize = 10;
-/// Longer values are cut.
+/// Maximum length of a value.
 const LONGEST: usize = 100;
 
-/// For a terminal.
+/// Renders a plan for a terminal.
 pub fn text(plan: &Plan, paint: Paint) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{}", paint.bold(&verdict(plan)));
@@ -44,7 +44,7 @@ pub fn text(plan: &Plan, paint: Paint) -> String {
     out
 }
 
-/// For a pull request.
+/// Renders a plan as Markdown for a pull request.
 pub fn markdown(plan: &Plan) -> String {
     let mut out = format!("### Capstan plan: {}\n", verdict(plan));
     if !plan.changes.is_empty() {
@@ -70,7 +70,7 @@ pub fn markdown(plan: &Plan) -> String {
     out
 }
 
-/// The first line.
+/// The summary line.
 fn verdict(plan: &Plan) -> String {
     if plan.changes.is_empty() {
         return "nothing would change".into();
@@ -85,7 +85,7 @@ fn verdict(plan: &Plan) -> String {
     text
 }
 
-/// What stands below the changes.
+/// The sections below the changes.
 fn sections(plan: &Plan) -> Vec<(String, Vec<String>)> {
     let some = |all: &[String]| {
         let more = all.len().saturating_sub(EXAMPLES);
@@ -152,7 +152,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::plan::Gone;
+    use crate::plan::DeletedPod;
 
     fn example() -> Plan {
         let field = Field { path: "spec.image".into(), before: Some(json!("a:1")), after: Some(json!("a:2")) };
@@ -166,7 +166,7 @@ mod tests {
         Plan {
             changes: vec![change(Action::Change, "driver", vec![field]), change(Action::Create, "plugin", vec![])],
             nodes: vec!["node-1".into()],
-            pods: vec![Gone { after: 95, pod: "gpu/driver-x on node-1".into() }],
+            pods: vec![DeletedPod { after: 95, pod: "gpu/driver-x on node-1".into() }],
             seconds: 3720,
             settled: true,
             waiting: Vec::new(),

@@ -1,5 +1,4 @@
-//! A copy of a cluster in this process: the same objects, virtual nodes, virtual time, and the operator itself. What it
-//! does there is what it would do.
+//! A copy of a cluster in this process: the same objects, virtual nodes, virtual time, and the real operator.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,39 +25,39 @@ use capstan_inspect::snapshot::named;
 use crate::manifests::{self, Manifest};
 use crate::{Error, Result, in_virtual_time};
 
-/// A cluster that nobody writes to for so long is settled.
+/// A cluster without writes for this long has settled.
 const SETTLED_AFTER: Duration = Duration::from_secs(15 * 60);
-/// How long the same writes may be repeated until that is taken for the end.
+/// How long identical writes may repeat before the cluster counts as settled.
 const RETRIES_LIMIT: Duration = Duration::from_secs(3 * 3600);
-/// How much virtual time a rollout may take.
+/// Timeout of a rollout in virtual time.
 const ROLLOUT_LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Where a rollout led.
+/// Result of a rollout.
 pub(super) struct Outcome {
-    /// The cluster afterwards.
+    /// The final snapshot.
     pub(super) after: Snapshot,
-    /// Pods of before that went, in the order in which they did, with the time since the start.
-    pub(super) gone: Vec<(Duration, String)>,
-    /// From the start to the last change.
+    /// Deleted pods of the original cluster, in order, with the time since the start.
+    pub(super) deleted: Vec<(Duration, String)>,
+    /// Time from the start to the last change.
     pub(super) took: Duration,
-    /// Whether nothing changed any more at the end.
+    /// Whether the cluster settled.
     pub(super) settled: bool,
-    /// What the operator wrote.
+    /// Objects that the operator wrote.
     pub(super) written: Written,
 }
 
-/// Objects that were written: by resource, namespace and name. Where the server chose the name, it is empty.
+/// Written objects: resource, namespace and name. The name is empty if the server generated it.
 pub(super) type Written = BTreeSet<(String, String, String)>;
 
-/// What a request is about, from its path.
+/// The object of a request, from its path.
 pub(super) fn object_of(path: &str) -> Option<(String, String, String)> {
     let Path { is_resource, resource, namespace, name, .. } = Path::parse(path);
-    // A namespace is in none.
+    // Namespaces are cluster-scoped.
     let namespace = if resource == "namespaces" { String::new() } else { namespace };
     is_resource.then_some((resource, namespace, name))
 }
 
-/// Applies manifests to a copy of the cluster, and lets the operator run there until nothing changes any more.
+/// Applies manifests to a copy of the cluster, and runs the operator there until it has settled.
 pub(super) fn run(before: &Snapshot, manifests: &[Manifest], options: Options) -> Result<Outcome> {
     in_virtual_time(async || roll_out(before, manifests, options).await)
 }
@@ -86,26 +85,26 @@ async fn roll_out(before: &Snapshot, manifests: &[Manifest], options: Options) -
         () = tokio::time::sleep(SETTLED_AFTER) => return Err(Error::OperatorNotReady),
         ended = &mut operator => ended.map_err(|_| Error::Panicked)?.map_err(Error::Operator)?,
     }
-    // Everything starts anew on the copy: first it has to be as far as the cluster is.
+    // Everything restarts on the copy: wait until it has reached the state of the cluster.
     let begin = Instant::now();
     let mut rest = watch(&client, before, &audit, begin).await?;
     if !manifests.is_empty() {
-        rest.gone.iter_mut().for_each(|(after, _)| *after = Duration::ZERO);
+        rest.deleted.iter_mut().for_each(|(after, _)| *after = Duration::ZERO);
         let begin = Instant::now();
         for manifest in manifests {
             manifests::apply(&client, manifest).await?;
         }
         let then = watch(&client, before, &audit, begin).await?;
-        rest = Rest { gone: [rest.gone, then.gone].concat(), ..then };
+        rest = Settlement { deleted: [rest.deleted, then.deleted].concat(), ..then };
     }
     let after = Snapshot::read_objects(&client).await?;
     stop.cancel();
     let _ = operator.await;
     let written = std::mem::take(&mut lock(&audit).written);
-    Ok(Outcome { after, gone: rest.gone, took: rest.took, settled: rest.settled, written })
+    Ok(Outcome { after, deleted: rest.deleted, took: rest.took, settled: rest.settled, written })
 }
 
-/// The objects of a cluster that another one can begin with. Webhooks are somebody else's code, which is not here to answer.
+/// The objects to restore in the copy. Webhook configurations are dropped, as their servers do not run there.
 pub(crate) fn restorable(before: &Snapshot) -> Vec<Value> {
     let left_out = |kind: &str| {
         kind.ends_with(".admissionregistration.k8s.io") || ["Event", "Lease.coordination.k8s.io"].contains(&kind)
@@ -114,7 +113,7 @@ pub(crate) fn restorable(before: &Snapshot) -> Vec<Value> {
     objects.cloned().map(with_hardware).collect()
 }
 
-/// The cluster with its objects.
+/// Starts the copy.
 async fn copy(before: &Snapshot) -> Result<Cluster> {
     let settings = node::Settings {
         rules: [containers(PULL), capstan_gpu_sim::rules(PACE)].concat(),
@@ -125,19 +124,19 @@ async fn copy(before: &Snapshot) -> Result<Cluster> {
     let builder = Cluster::builder()
         .start_time(before.taken.unwrap_or(Timestamp::UNIX_EPOCH))
         .node_settings(settings)
-        // Nobody misses a node that is not heard of for a while.
+        // Nodes without heartbeats stay reachable.
         .controller_settings(controllers::Settings { node_grace: None, ..controllers::Settings::default() })
         .restore(restorable(before));
     builder.start().await.map_err(Error::Cluster)
 }
 
-/// How long things take: guesses that are said with the plan, as nobody knows the registry and the disks.
+/// Assumed durations, stated with the plan, as registry and disks are unknown.
 pub(crate) const PACE: Pace =
     Pace { driver: Duration::from_secs(180), toolkit: Duration::from_secs(15), check: Duration::from_secs(5) };
-/// The same for an image to be pulled.
+/// Assumed duration of an image pull.
 const PULL: Duration = Duration::from_secs(30);
 
-/// Containers that are no operands of GPU nodes.
+/// Containers that are not GPU operands.
 pub(crate) fn containers(pull: Duration) -> Vec<(node::Match, node::Behaviour)> {
     let of = |pod: &str| node::Match { pod: Some(pod.into()), ..node::Match::default() };
     let any = node::Behaviour {
@@ -149,20 +148,20 @@ pub(crate) fn containers(pull: Duration) -> Vec<(node::Match, node::Behaviour)> 
     let exit = |exit| node::Behaviour { exit: Some(exit), ..any.clone() };
     vec![
         (node::Match::default(), any.clone()),
-        // What an image prints is not known before it runs.
+        // The output of an image is unknown before it runs.
         (of("*-pod"), exit(node::Exit::Never)),
         (of("*-job-*"), exit(node::Exit::after(Duration::from_secs(300), 0))),
     ]
 }
 
-/// Virtual nodes know how many GPUs they have by a label.
+/// Virtual nodes get their GPU count from a label.
 fn with_hardware(mut object: Value) -> Value {
     if object["kind"] == "Node" {
-        let said = [
+        let gpu_labels = [
             object["status"]["capacity"]["nvidia.com/gpu"].as_str().filter(|count| *count != "0"),
             object["metadata"]["labels"]["nvidia.com/gpu.count"].as_str(),
         ];
-        let gpus = said.into_iter().flatten().next().unwrap_or("8").to_owned();
+        let gpus = gpu_labels.into_iter().flatten().next().unwrap_or("8").to_owned();
         let labels = &mut object["metadata"]["labels"];
         if labels[capstan_gpu_sim::HARDWARE].is_null() {
             labels[capstan_gpu_sim::HARDWARE] = gpus.into();
@@ -171,9 +170,9 @@ fn with_hardware(mut object: Value) -> Value {
     object
 }
 
-/// What the operator did.
+/// Audit of the operator's requests.
 struct Audit {
-    /// When it wrote last.
+    /// Time of the last write.
     last: Instant,
     written: Written,
 }
@@ -184,12 +183,12 @@ fn lock(audit: &Mutex<Audit>) -> std::sync::MutexGuard<'_, Audit> {
 
 type Request = http::Request<kube::client::Body>;
 
-/// The path of a request that is no read.
+/// The path of a write request.
 pub(super) fn written(request: &Request) -> Option<&str> {
     (request.method() != http::Method::GET).then(|| request.uri().path())
 }
 
-/// A client that shows every request to an observer before it is sent.
+/// A client that calls an observer with every request before it is sent.
 pub(crate) fn observed_client(cluster: &Cluster, observe: impl Fn(&Request) + Send + 'static) -> Client {
     let api = cluster.api().as_user(UserInfo::admin());
     let service = tower::service_fn(move |request: Request| {
@@ -200,15 +199,15 @@ pub(crate) fn observed_client(cluster: &Cluster, observe: impl Fn(&Request) + Se
     Client::new(service, "default")
 }
 
-/// How a cluster came to rest.
-struct Rest {
-    gone: Vec<(Duration, String)>,
+/// How a cluster settled.
+struct Settlement {
+    deleted: Vec<(Duration, String)>,
     took: Duration,
     settled: bool,
 }
 
-/// Waits until nothing changes any more, and says which pods of before went when.
-async fn watch(client: &Client, before: &Snapshot, audit: &Mutex<Audit>, begin: Instant) -> Result<Rest> {
+/// Waits until the cluster has settled, and records when pods of the original cluster are deleted.
+async fn watch(client: &Client, before: &Snapshot, audit: &Mutex<Audit>, begin: Instant) -> Result<Settlement> {
     let pods = before.of("", "Pod").iter();
     let known: BTreeMap<String, String> = pods
         .filter_map(|pod| {
@@ -218,20 +217,20 @@ async fn watch(client: &Client, before: &Snapshot, audit: &Mutex<Audit>, begin: 
         })
         .collect();
     let mut events = watcher::watcher(Api::<Pod>::all(client.clone()), watcher::Config::default()).boxed();
-    let (mut gone, mut last) = (Vec::new(), begin);
-    // How much there was, and since when there is nothing new.
+    let (mut deleted, mut last) = (Vec::new(), begin);
+    // Number of distinct changes, and when the last one happened.
     let mut new = (0, begin);
     loop {
-        let much = lock(audit).written.len() + gone.len();
-        if much > new.0 {
-            new = (much, Instant::now());
+        let distinct = lock(audit).written.len() + deleted.len();
+        if distinct > new.0 {
+            new = (distinct, Instant::now());
         }
         match tokio::time::timeout_at(last + SETTLED_AFTER, events.try_next()).await {
             Ok(event) => match event.map_err(|source| Error::Watch { what: "the pods of the trial run", source })? {
                 Some(Event::Delete(pod)) => {
                     last = Instant::now();
                     if let Some(text) = pod.uid().and_then(|uid| known.get(&uid)) {
-                        gone.push((begin.elapsed(), text.clone()));
+                        deleted.push((begin.elapsed(), text.clone()));
                     }
                 }
                 Some(Event::Apply(_)) => last = Instant::now(),
@@ -239,13 +238,13 @@ async fn watch(client: &Client, before: &Snapshot, audit: &Mutex<Audit>, begin: 
                 None => return Err(Error::WatchEnded("the pods of the trial run")),
             },
             Err(_) => match lock(audit).last {
-                // Something was written without a pod that changed: there may be more to come.
+                // A write without a pod change: more may follow.
                 write if write > last => last = write,
-                _ => return Ok(Rest { gone, took: last - begin, settled: true }),
+                _ => return Ok(Settlement { deleted, took: last - begin, settled: true }),
             },
         }
         if new.1.elapsed() > RETRIES_LIMIT || begin.elapsed() > ROLLOUT_LIMIT {
-            return Ok(Rest { gone, took: last - begin, settled: false });
+            return Ok(Settlement { deleted, took: last - begin, settled: false });
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Containers that fail for a reason that no other rule knows: their last words are quoted.
+//! Containers that fail for a reason that no other rule knows: the end of their log is quoted.
 
 use capstan_operands::causes::{Cause, Class};
 
@@ -6,13 +6,13 @@ use crate::doctor::finding::Finding;
 use crate::doctor::index::{Index, Pod, Role, condition, reference, short, text};
 use crate::snapshot::named;
 
-/// What serves models, and the operator itself: other people's pods are none of our business.
+/// Model servers and the operator itself: pods of other products are out of scope.
 pub(super) fn workloads(index: &Index<'_>) -> Vec<Finding> {
     let ours = |pod: &Pod<'_>| {
         pod.role == Role::Workload && (index.serves(pod) || pod.label("app.kubernetes.io/name") == "capstan")
     };
     let mut all = failing(index, ours);
-    // The pods of a download that failed may be gone.
+    // The pods of a failed download may be deleted.
     for cache in index.snapshot.of("apps.nvidia.com", "NIMCache") {
         let failed = condition(cache, "Failed").filter(|one| one["status"] == "True" && one["reason"] == "JobFailed");
         let name = reference(cache);
@@ -26,7 +26,7 @@ pub(super) fn workloads(index: &Index<'_>) -> Vec<Finding> {
     all
 }
 
-/// The containers of these pods that failed.
+/// The failed containers of these pods.
 pub(in crate::doctor) fn failing(index: &Index<'_>, wanted: impl Fn(&Pod<'_>) -> bool) -> Vec<Finding> {
     let pods = index.pods.iter().filter(|pod| wanted(pod));
     let failing = pods.filter_map(|pod| Some((pod, pod.failure()?)));

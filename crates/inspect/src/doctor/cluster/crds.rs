@@ -1,11 +1,11 @@
-//! CRDs in the cluster that are older than this build: the API server drops what they do not know, without a word.
+//! CRDs in the cluster that are older than this build: the API server silently drops fields that they lack.
 
 use capstan_api::crd::Entry;
 use capstan_api::skew::skew;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde::Deserialize;
 
-use crate::doctor::finding::{Finding, Reach};
+use crate::doctor::finding::{Finding, Scope};
 use crate::doctor::index::Index;
 
 /// Kinds that the operator reconciles. CRDs of other operators may have other versions.
@@ -23,7 +23,7 @@ pub(super) fn check(index: &Index<'_>) -> Vec<Finding> {
         let difference = skew(&entry.definition(), &live);
         let Some(message) = difference.message(&name).filter(|_| !difference.missing.is_empty()) else { continue };
         let object = format!("CustomResourceDefinition {name}");
-        let mut finding = Finding::new(object.clone(), message, Reach::Objects).object(object.clone());
+        let mut finding = Finding::new(object.clone(), message, Scope::Objects).object(object.clone());
         for one in index.snapshot.of(entry.group, entry.kind) {
             finding = finding.object(crate::doctor::index::reference(one));
         }

@@ -1,4 +1,4 @@
-//! Images that cannot be pulled: they are not there, or the registry does not know us.
+//! Images that cannot be pulled: they do not exist, or the registry rejects the credentials.
 
 use capstan_operands::causes::{Cause, Class, words};
 
@@ -6,7 +6,7 @@ use crate::doctor::finding::Finding;
 use crate::doctor::index::{Container, Index, Pod, condition, items, reference, short, text};
 use crate::snapshot::named;
 
-/// Pods without an image: the container, the image and what was said.
+/// Containers whose image pull failed: pod, container and message.
 fn unpulled<'a>(index: &Index<'a>) -> Vec<(Pod<'a>, Container<'a>, &'a str)> {
     let of = |pod: &Pod<'a>| {
         let (container, (_, message)) = pod.containers().find_map(|one| {
@@ -51,8 +51,8 @@ pub(super) fn secret(index: &Index<'_>) -> Vec<Finding> {
         let finding = match names.as_slice() {
             [] => finding.evidence(format!("{} names no pull secret", pod.reference())),
             names => names.iter().fold(finding, |finding, name| {
-                let there = index.snapshot.find("", "Secret", pod.namespace, name).is_some();
-                let state = if there { "is there" } else { "does not exist" };
+                let exists = index.snapshot.find("", "Secret", pod.namespace, name).is_some();
+                let state = if exists { "is there" } else { "does not exist" };
                 finding.evidence(format!("Secret {}/{name} {state}", pod.namespace))
             }),
         };
@@ -66,14 +66,14 @@ pub(super) fn secret(index: &Index<'_>) -> Vec<Finding> {
     refused.chain(missing(index)).collect()
 }
 
-/// What NIM services refer to and is not there, in the words of their condition.
+/// Missing objects that NIM services reference, in the words of their condition.
 fn missing(index: &Index<'_>) -> Vec<Finding> {
     let services = index.snapshot.of("apps.nvidia.com", "NIMService").iter();
     services
         .filter_map(|service| {
-            let told = condition(service, "MissingReferences").filter(|one| one["status"] == "True")?;
+            let reported = condition(service, "MissingReferences").filter(|one| one["status"] == "True")?;
             let name = named(service).0;
-            let finding = Finding::about(service, text(&told["message"]))
+            let finding = Finding::about(service, text(&reported["message"]))
                 .evidence(format!("{}, condition MissingReferences", reference(service)));
             Some(finding.fix(format!("kubectl create secret generic … -n {name}, or correct the name in the spec")))
         })

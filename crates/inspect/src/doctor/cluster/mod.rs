@@ -1,4 +1,4 @@
-//! Rules about every cluster: the install, nodes, images, volumes, and what custom resources and pods report.
+//! Rules about every cluster: the install, nodes, images, volumes, and the conditions of custom resources and pods.
 
 pub(crate) mod crash;
 pub(crate) mod crds;

@@ -1,4 +1,4 @@
-//! Values of an installed Helm release of our chart: Helm keeps them, packed, in a Secret beside it.
+//! Values of an installed Helm release of our chart: Helm stores them, compressed, in a Secret.
 
 use std::io::Read;
 
@@ -8,23 +8,23 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::values;
-use crate::doctor::finding::{Finding, Reach};
+use crate::doctor::finding::{Finding, Scope};
 use crate::doctor::index::{Index, label, text};
 use crate::snapshot::named;
 
-/// Type of the Secrets in which Helm keeps releases.
+/// Type of the Secrets in which Helm stores releases.
 const TYPE: &str = "helm.sh/release.v1";
 /// The name of our chart.
 const CHART: &str = "capstan";
-/// A release is not larger than a Secret can be, packed; unpacked it may be many times that, but not any size.
+/// Size limit of a decompressed release: a Secret is small, but its content may expand without bound.
 const LIMIT: u64 = 64 << 20;
 
-/// What is read of a release. The rest, templates and files, is of no interest.
+/// The fields of a release that are read; templates and files are skipped.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Release {
     chart: Chart,
-    /// What the user gave; the chart's own values are not among it.
+    /// User-supplied values, without the chart's defaults.
     config: Value,
 }
 
@@ -40,8 +40,7 @@ struct Metadata {
     name: String,
 }
 
-/// What is wrong with the values of releases that are installed. Where Secrets may not be read, or were taken out of a
-/// file, there is nothing to check.
+/// Errors in the values of installed releases. Without Secrets (no permission, or redacted) there is nothing to check.
 pub(super) fn check(index: &Index<'_>) -> Vec<Finding> {
     let secrets = index.snapshot.of("", "Secret").iter();
     let deployed = secrets.filter(|secret| secret["type"] == TYPE && label(secret, "status") == "deployed");
@@ -54,14 +53,14 @@ fn wrong(secret: &Value) -> Vec<Finding> {
     let (namespace, name) = named(secret);
     let (title, object) = (label(secret, "name"), format!("Secret {namespace}/{name}"));
     let finding = |(what, fix): (String, String)| {
-        let finding = Finding::new(format!("Helm release {namespace}/{title}"), what, Reach::Objects);
+        let finding = Finding::new(format!("Helm release {namespace}/{title}"), what, Scope::Objects);
         let line = format!("{object}: values of revision {}", label(secret, "version"));
         finding.object(object.clone()).evidence(line).fix(format!("{fix}; then helm upgrade {title} -n {namespace}"))
     };
     values::mistakes(&release.config).into_iter().map(finding).collect()
 }
 
-/// JSON within gzip within base64 within base64: Kubernetes and Helm both encode it.
+/// JSON in gzip in base64 in base64: Kubernetes and Helm both encode it.
 fn unpack(data: &str) -> Option<Release> {
     let inner = String::from_utf8(decode(data)?).ok()?;
     let mut json = Vec::new();

@@ -1,17 +1,17 @@
-//! What custom resources say themselves, in their own words: specs that cannot be acted on, and what is not ready.
+//! Conditions of custom resources: rejected specs, and resources that are not ready.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::doctor::finding::{Finding, Reach, Severity};
+use crate::doctor::finding::{Finding, Scope, Severity};
 use crate::doctor::index::{Index, condition, items, reference, text};
 use crate::products::{self, Affects, Kind};
 
-/// Drivers are built and models are loaded in less.
-const LONG: Duration = Duration::from_secs(20 * 60);
-/// Reasons that have a rule of their own.
-const ELSEWHERE: &[&str] = &["NoProfileSelected", "OperandNotReady", "JobFailed"];
+/// Longer than any driver build or model load.
+const NOT_READY_TIMEOUT: Duration = Duration::from_secs(20 * 60);
+/// Reasons that have their own rule.
+const COVERED_REASONS: &[&str] = &["NoProfileSelected", "OperandNotReady", "JobFailed"];
 
 /// The custom resources of all products.
 pub(in crate::doctor) fn all<'a>(index: &Index<'a>) -> impl Iterator<Item = &'a Value> + use<'a> {
@@ -33,17 +33,17 @@ pub(super) fn refused(index: &Index<'_>) -> Vec<Finding> {
                 && ["Failed", "NIM_CACHE_RECONCILE_FAILED", "InvalidFields"].contains(&text(&one["type"]));
             operand || wrong
         };
-        let mut said: Vec<&Value> = conditions.filter(failed).collect();
-        if said.is_empty() {
-            said.extend(condition(resource, "Error").filter(|one| one["status"] == "True"));
+        let mut failed_conditions: Vec<&Value> = conditions.filter(failed).collect();
+        if failed_conditions.is_empty() {
+            failed_conditions.extend(condition(resource, "Error").filter(|one| one["status"] == "True"));
         }
-        for one in said.into_iter().filter(|one| !ELSEWHERE.contains(&text(&one["reason"]))) {
+        for one in failed_conditions.into_iter().filter(|one| !COVERED_REASONS.contains(&text(&one["reason"]))) {
             let message = text(&one["message"]);
             if message.is_empty() {
                 continue;
             }
             let finding = Finding::about(resource, message);
-            let finding = if kind.affects == Affects::Nodes { finding.reach(Reach::Cluster) } else { finding };
+            let finding = if kind.affects == Affects::Nodes { finding.scope(Scope::Cluster) } else { finding };
             let line = format!("{}, condition {}: {}", reference(resource), text(&one["type"]), text(&one["reason"]));
             let (kind, name) = (text(&resource["kind"]).to_lowercase(), text(&resource["metadata"]["name"]));
             let namespace = text(&resource["metadata"]["namespace"]);
@@ -54,7 +54,7 @@ pub(super) fn refused(index: &Index<'_>) -> Vec<Finding> {
     found
 }
 
-/// What is not ready, and since when. Alone it is a finding only after a long time: until then it is just not done.
+/// Resources that are not ready, and since when. By itself this is a finding only after a long time.
 pub(super) fn not_ready(index: &Index<'_>) -> Vec<Finding> {
     let waiting = all(index).filter_map(|resource| {
         let state = text(&resource["status"]["state"]);
@@ -63,10 +63,11 @@ pub(super) fn not_ready(index: &Index<'_>) -> Vec<Finding> {
         }
         let ready = condition(resource, "Ready").filter(|one| one["status"] != "True");
         let error = condition(resource, "Error").filter(|one| one["status"] == "True");
-        let said = [error, ready].into_iter().flatten().map(|one| text(&one["message"])).find(|text| !text.is_empty());
-        let message = said.map_or_else(|| format!("its state is {state}"), str::to_owned);
+        let condition_message =
+            [error, ready].into_iter().flatten().map(|one| text(&one["message"])).find(|text| !text.is_empty());
+        let message = condition_message.map_or_else(|| format!("its state is {state}"), str::to_owned);
         let since = ready.and_then(|ready| index.since(&ready["lastTransitionTime"])).unwrap_or_default();
-        let severity = if since >= LONG { Severity::Warning } else { Severity::Note };
+        let severity = if since >= NOT_READY_TIMEOUT { Severity::Warning } else { Severity::Note };
         let fix = format!("kubectl describe {}", reference(resource).to_lowercase());
         let minutes = format!("{} is not ready for {} minutes", reference(resource), since.as_secs() / 60);
         Some(Finding::about(resource, message).severity(severity).evidence(minutes).fix(fix))

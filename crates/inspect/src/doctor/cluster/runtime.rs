@@ -1,14 +1,14 @@
-//! Nodes that run no containers, and runtimes that do not know what pods ask for.
+//! Nodes with a broken container runtime, and runtimes without the handler that pods request.
 
 use capstan_operands::causes::{Cause, Class, words};
 use serde_json::Value;
 
-use crate::doctor::finding::{Finding, Reach};
+use crate::doctor::finding::{Finding, Scope};
 use crate::doctor::index::{Index, Role, condition, short, text};
 use crate::snapshot::named;
 
-/// What a kubelet says of a node whose container runtime is at fault, in lower case.
-const NODE_WORDS: &[&str] = &[
+/// Kubelet messages about a broken container runtime, in lower case.
+const RUNTIME_MESSAGES: &[&str] = &[
     "container runtime is down",
     "container runtime status check",
     "runtime is unhealthy",
@@ -16,8 +16,8 @@ const NODE_WORDS: &[&str] = &[
     "cni plugin not initialized",
     "unknown service runtime.v1",
 ];
-/// What the toolkit or a kubelet says when the configuration of a runtime is broken, in lower case.
-const CONFIG_WORDS: &[&str] = &[
+/// Messages of the toolkit or the kubelet about a broken runtime configuration, in lower case.
+const CONFIG_MESSAGES: &[&str] = &[
     "unable to load containerd config",
     "failed to load toml",
     "unable to restart containerd",
@@ -29,15 +29,15 @@ const CONFIG_WORDS: &[&str] = &[
 ];
 
 /// Reason and message of a node that is not Ready.
-fn trouble(node: &Value) -> Option<(&str, &str)> {
+fn not_ready_condition(node: &Value) -> Option<(&str, &str)> {
     let ready = condition(node, "Ready").filter(|one| one["status"] != "True")?;
     Some((text(&ready["reason"]), text(&ready["message"])))
 }
 
 pub(super) fn node_not_ready(index: &Index<'_>) -> Vec<Finding> {
-    let troubled = index.nodes().iter().filter_map(|node| Some((named(node).1, trouble(node)?)));
-    troubled
-        .filter(|(_, (_, message))| !words::says(message, NODE_WORDS))
+    let not_ready_nodes = index.nodes().iter().filter_map(|node| Some((named(node).1, not_ready_condition(node)?)));
+    not_ready_nodes
+        .filter(|(_, (_, message))| !words::says(message, RUNTIME_MESSAGES))
         .map(|(name, (reason, message))| {
             let what = if reason == "NodeStatusUnknown" { "its kubelet is silent" } else { "the node is not Ready" };
             Finding::on_node(name, what)
@@ -58,7 +58,9 @@ pub(super) fn broken(index: &Index<'_>) -> Vec<Finding> {
     let mut all = Vec::new();
     for node in index.nodes() {
         let name = named(node).1;
-        if let Some((reason, message)) = trouble(node).filter(|(_, message)| words::says(message, NODE_WORDS)) {
+        if let Some((reason, message)) =
+            not_ready_condition(node).filter(|(_, message)| words::says(message, RUNTIME_MESSAGES))
+        {
             let line = format!("Node {name}, condition Ready: {reason}: {}", short(message));
             all.push(Finding::on_node(name, WHAT).evidence(line).fix(fix(name)));
         } else if let Some(restarts) =
@@ -76,9 +78,9 @@ pub(super) fn broken(index: &Index<'_>) -> Vec<Finding> {
         }
         let event = index
             .warnings("Pod", pod.namespace, pod.name)
-            .find(|event| words::says(text(&event["message"]), CONFIG_WORDS));
-        let said = index.says(pod, CONFIG_WORDS).map(|(_, line)| line);
-        if let Some(line) = said.or_else(|| event.map(|event| text(&event["message"]))) {
+            .find(|event| words::says(text(&event["message"]), CONFIG_MESSAGES));
+        let output = index.find_output(pod, CONFIG_MESSAGES).map(|(_, line)| line);
+        if let Some(line) = output.or_else(|| event.map(|event| text(&event["message"]))) {
             let line = format!("{}: {}", pod.reference(), short(line));
             all.push(pod.finding(index, WHAT).evidence(line).fix(fix(pod.node)));
         }
@@ -86,7 +88,7 @@ pub(super) fn broken(index: &Index<'_>) -> Vec<Finding> {
     all
 }
 
-/// Pods that are not even created, for their class is not there.
+/// Pods that cannot be created because their RuntimeClass is missing.
 pub(super) fn class_missing(index: &Index<'_>) -> Vec<Finding> {
     let mut all: Vec<Finding> = Vec::new();
     for event in index.all_warnings() {
@@ -100,7 +102,7 @@ pub(super) fn class_missing(index: &Index<'_>) -> Vec<Finding> {
         if all.iter().any(|finding| finding.at == name) {
             continue;
         }
-        let finding = Finding::new(name.clone(), format!("there is no RuntimeClass {class}"), Reach::Objects);
+        let finding = Finding::new(name.clone(), format!("there is no RuntimeClass {class}"), Scope::Objects);
         all.push(finding.object(name.clone()).evidence(format!("{name}: {}", short(message))).fix(format!(
             "name one of `kubectl get runtimeclasses` in runtimeClassName, or let a ClusterPolicy make it: \
              spec.operator.runtimeClass: {class}"
@@ -109,7 +111,7 @@ pub(super) fn class_missing(index: &Index<'_>) -> Vec<Finding> {
     all
 }
 
-/// Pods whose class is there, and whose node does not know its handler.
+/// Pods whose RuntimeClass exists, but whose node lacks its handler.
 pub(super) fn handler_missing(index: &Index<'_>) -> Vec<Finding> {
     let mut all: Vec<Finding> = Vec::new();
     for pod in index.pods.iter().filter(|pod| !pod.is_ready() && !pod.node.is_empty()) {

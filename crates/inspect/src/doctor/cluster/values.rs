@@ -1,26 +1,26 @@
-//! Values for the chart against its schema, with a hint where a name is nearly right. Helm says the same later and with
-//! fewer words.
+//! Validates chart values against the schema, with a suggestion for misspelled names. Helm reports the same later and
+//! in less detail.
 
 use capstan_semantics::field;
 use serde_json::Value;
 
-use crate::doctor::finding::{Finding, Reach};
+use crate::doctor::finding::{Finding, Scope};
 
-/// The schema that comes with the chart.
+/// The chart's schema.
 const SCHEMA: &str = include_str!("../../../../../charts/capstan/values.schema.json");
-/// The rule that findings of this file are under.
+/// The rule of these findings.
 const RULE: &str = "helm-values";
 
-/// What is wrong with values for the chart, read from a file of that name.
+/// Errors in chart values, read from a file of that name.
 pub fn check(name: &str, text: &str) -> Vec<Finding> {
     let finding = |(what, fix): (String, String)| {
-        let finding = Finding::new(name, what, Reach::Objects).object(format!("file {name}"));
+        let finding = Finding::new(name, what, Scope::Objects).object(format!("file {name}"));
         Finding { rule: RULE, ..finding.fix(fix) }
     };
     wrong(text).into_iter().map(finding).collect()
 }
 
-/// Mistakes in values, each with what to do about it.
+/// Errors in values, each with a fix.
 fn wrong(text: &str) -> Vec<(String, String)> {
     let values: Value = match serde_saphyr::from_str(text) {
         Ok(values) => values,
@@ -29,7 +29,7 @@ fn wrong(text: &str) -> Vec<(String, String)> {
     mistakes(&values)
 }
 
-/// The same of values that are read already.
+/// The same for parsed values.
 pub(super) fn mistakes(values: &Value) -> Vec<(String, String)> {
     let schema: Value = serde_json::from_str(SCHEMA).unwrap_or_default();
     let mut all = Vec::new();
@@ -135,7 +135,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// Helm takes a null for a value that is taken away.
+/// In Helm, null removes a value.
 fn fits_type(value: &Value, schema: &Value) -> bool {
     let allowed = types(schema);
     let fits = |one: &&str| match *one {
@@ -145,13 +145,13 @@ fn fits_type(value: &Value, schema: &Value) -> bool {
     value.is_null() || allowed.is_empty() || allowed.iter().any(fits)
 }
 
-/// The name that is nearest, if one is near.
+/// The nearest known name, if one is near.
 fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let near = known.map(|one| (distance(&name.to_lowercase(), &one.to_lowercase()), one)).min()?;
     (near.0 <= name.len() / 3 + 1).then_some(near.1)
 }
 
-/// How many letters have to change (Levenshtein).
+/// Levenshtein distance.
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();

@@ -1,16 +1,16 @@
-//! Versions of Kubernetes that this build was not made for.
+//! Kubernetes versions that this build does not support.
 
-use crate::doctor::finding::{Finding, Reach, Severity};
+use crate::doctor::finding::{Finding, Scope, Severity};
 use crate::doctor::index::{Index, text};
 use crate::snapshot::named;
 
-/// The oldest and the newest minor version that are supported; the chart says the same.
+/// Oldest and newest supported minor version; the chart has the same range.
 const OLDEST: u32 = 33;
 const NEWEST: u32 = 37;
-/// How many minor versions a kubelet may be behind its API server.
-const BEHIND: u32 = 3;
-/// Claims on devices came with this one.
-const CLAIMS: u32 = 34;
+/// Maximum version skew of a kubelet behind its API server.
+const MAX_KUBELET_SKEW: u32 = 3;
+/// First version with stable ResourceClaims.
+const FIRST_WITH_CLAIMS: u32 = 34;
 
 /// The minor version in `v1.37.1-eks-1`.
 fn minor(version: &str) -> Option<u32> {
@@ -23,7 +23,7 @@ pub(super) fn check(index: &Index<'_>) -> Vec<Finding> {
     let Some(server) = minor(version) else { return Vec::new() };
     let mut all = Vec::new();
     let cluster = |what: String, severity: Severity, fix: String| {
-        let finding = Finding::new("API server", what, Reach::Cluster).severity(severity).object("API server");
+        let finding = Finding::new("API server", what, Scope::Cluster).severity(severity).object("API server");
         finding.evidence(format!("the API server says {version}")).fix(fix)
     };
     if server < OLDEST {
@@ -32,11 +32,11 @@ pub(super) fn check(index: &Index<'_>) -> Vec<Finding> {
     }
     if server > NEWEST {
         let what = format!("Kubernetes {version} is newer than 1.{NEWEST}, the newest that was tested");
-        let finding = cluster(what, Severity::Warning, "upgrade Capstan".into()).reach(Reach::Objects);
+        let finding = cluster(what, Severity::Warning, "upgrade Capstan".into()).scope(Scope::Objects);
         all.push(finding);
     }
-    for claims in index.snapshot.of("nvidia.com", "GPUCluster").iter().filter(|_| server < CLAIMS) {
-        let what = format!("claims on devices need Kubernetes 1.{CLAIMS}, and this is {version}");
+    for claims in index.snapshot.of("nvidia.com", "GPUCluster").iter().filter(|_| server < FIRST_WITH_CLAIMS) {
+        let what = format!("claims on devices need Kubernetes 1.{FIRST_WITH_CLAIMS}, and this is {version}");
         all.push(Finding::about(claims, what).fix("use a ClusterPolicy, or upgrade the cluster"));
     }
     for node in index.nodes() {
@@ -44,17 +44,17 @@ pub(super) fn check(index: &Index<'_>) -> Vec<Finding> {
         let Some(own) = minor(kubelet) else { continue };
         let why = if own > server {
             "newer than"
-        } else if own + BEHIND < server {
+        } else if own + MAX_KUBELET_SKEW < server {
             "too old for"
         } else {
             continue;
         };
         all.push(
             Finding::on_node(name, format!("kubelet {kubelet} is {why} the API server {version}"))
-                .reach(Reach::Objects)
+                .scope(Scope::Objects)
                 .evidence(format!("Node {name}: kubelet {kubelet}"))
                 .fix(format!(
-                    "upgrade one of the two: a kubelet may be up to {BEHIND} minor versions older, never newer"
+                    "upgrade one of the two: a kubelet may be up to {MAX_KUBELET_SKEW} minor versions older, never newer"
                 )),
         );
     }

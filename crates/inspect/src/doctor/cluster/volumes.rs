@@ -1,12 +1,12 @@
-//! Volumes that do not come, and volumes that are full.
+//! Volumes that are not provisioned, and volumes that are full.
 
 use serde_json::Value;
 
-use crate::doctor::finding::{Finding, Reach, Severity};
+use crate::doctor::finding::{Finding, Scope, Severity};
 use crate::doctor::index::{Index, Pod, condition, items, reference, short, text};
 use crate::snapshot::named;
 
-const FULL: &[&str] = &["no space left on device", "disk quota exceeded", "errno 28"];
+const FULL_MESSAGES: &[&str] = &["no space left on device", "disk quota exceeded", "errno 28"];
 const DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
 
 /// The claims that a pod mounts.
@@ -57,8 +57,10 @@ fn unbound(index: &Index<'_>, claim: &Value) -> Option<Finding> {
     } else {
         let waits_for_pod = class.is_some_and(|class| class["volumeBindingMode"] == "WaitForFirstConsumer");
         let placed = users.iter().any(|pod| !pod.node.is_empty());
-        // Nobody makes a volume before a pod has a node.
-        if failed.is_none() && ((waits_for_pod && !placed) || !index.lasts(&claim["metadata"]["creationTimestamp"])) {
+        // With `WaitForFirstConsumer` no volume is provisioned before the pod is scheduled.
+        if failed.is_none()
+            && ((waits_for_pod && !placed) || !index.exceeds_grace_period(&claim["metadata"]["creationTimestamp"]))
+        {
             return None;
         }
         let provisioner = class.map_or("", |class| text(&class["provisioner"]));
@@ -76,8 +78,8 @@ fn unbound(index: &Index<'_>, claim: &Value) -> Option<Finding> {
         finding = finding.severity(Severity::Warning);
     }
     for pod in users {
-        let told = pod.finding(index, "");
-        finding = told.objects.into_iter().fold(finding, Finding::object);
+        let reported = pod.finding(index, "");
+        finding = reported.objects.into_iter().fold(finding, Finding::object);
         finding = finding.evidence(format!("{} waits for it", pod.reference()));
     }
     Some(finding)
@@ -86,7 +88,7 @@ fn unbound(index: &Index<'_>, claim: &Value) -> Option<Finding> {
 pub(super) fn full(index: &Index<'_>) -> Vec<Finding> {
     let mut all = Vec::new();
     for pod in index.pods.iter().filter(|pod| !pod.is_ready()) {
-        let Some((container, line)) = index.says(pod, FULL) else { continue };
+        let Some((container, line)) = index.find_output(pod, FULL_MESSAGES) else { continue };
         let names: Vec<&str> = claims(pod).collect();
         let (what, fix) = match names.first() {
             Some(name) => (
@@ -102,7 +104,7 @@ pub(super) fn full(index: &Index<'_>) -> Vec<Finding> {
                 "give it a volume of its own, or more ephemeral-storage".to_owned(),
             ),
         };
-        let mut finding = pod.finding(index, what).reach(Reach::Objects).fix(fix);
+        let mut finding = pod.finding(index, what).scope(Scope::Objects).fix(fix);
         finding.at = pod.reference();
         for name in names {
             finding = finding.object(format!("PersistentVolumeClaim {}/{name}", pod.namespace));

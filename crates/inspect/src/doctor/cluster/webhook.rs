@@ -1,8 +1,8 @@
-//! Webhooks that nobody answers: what they are asked about cannot be written any more, or is not checked.
+//! Unreachable webhooks: requests that they admit fail, or are not checked.
 
 use serde_json::Value;
 
-use crate::doctor::finding::{Finding, Reach, Severity};
+use crate::doctor::finding::{Finding, Scope, Severity};
 use crate::doctor::index::{Index, items, label, reference, text};
 use crate::snapshot::named;
 
@@ -14,14 +14,14 @@ pub(super) fn check(index: &Index<'_>) -> Vec<Finding> {
     all.filter_map(|configuration| of_configuration(index, configuration)).collect()
 }
 
-/// One webhook that cannot be reached speaks for all of a configuration: they share a server.
+/// One finding per webhook configuration: its webhooks share a server.
 fn of_configuration(index: &Index<'_>, configuration: &Value) -> Option<Finding> {
     let hooks = items(&configuration["webhooks"]).iter().filter(|hook| concerns_us(hook));
     let (hook, what, line) = hooks.filter_map(|hook| unreachable(index, hook)).next()?;
     let (strict, name) = (hook["failurePolicy"] != "Ignore", named(configuration).1);
     let kinds: Vec<&str> = items(&hook["rules"]).iter().flat_map(|rule| items(&rule["resources"])).map(text).collect();
     let effect = if strict { "cannot be written" } else { "are not checked" };
-    let finding = Finding::new(reference(configuration), what, if strict { Reach::Cluster } else { Reach::Objects });
+    let finding = Finding::new(reference(configuration), what, if strict { Scope::Cluster } else { Scope::Objects });
     let severity = if strict { Severity::Error } else { Severity::Warning };
     let kind = text(&configuration["kind"]).to_lowercase();
     Some(
@@ -37,7 +37,7 @@ fn of_configuration(index: &Index<'_>, configuration: &Value) -> Option<Finding>
     )
 }
 
-/// Ours, and those that stand before every pod.
+/// Our own webhooks, and those that admit all pods.
 fn concerns_us(hook: &Value) -> bool {
     let ours = |group: &Value| {
         let group = text(group);
@@ -49,7 +49,7 @@ fn concerns_us(hook: &Value) -> bool {
     })
 }
 
-/// Why a webhook cannot be reached: in a few words, and as evidence.
+/// Why a webhook is unreachable: a summary, and the evidence.
 fn unreachable<'a>(index: &Index<'_>, hook: &'a Value) -> Option<(&'a Value, String, String)> {
     let client = &hook["clientConfig"];
     let service = client["service"].as_object()?;

@@ -1,4 +1,4 @@
-//! Pods that wait in an init container for what never comes: at which barrier, and who should lift it.
+//! Pods blocked in an init container: at which barrier, and which operand should release it.
 
 use capstan_operands::causes::words::place;
 use capstan_operands::causes::{BUILD_TIMEOUT, Cause, Class};
@@ -6,8 +6,8 @@ use capstan_operands::causes::{BUILD_TIMEOUT, Cause, Class};
 use crate::doctor::finding::Finding;
 use crate::doctor::index::{Container, Index, Pod, Role, condition};
 
-/// Who lifts a barrier.
-fn lifted_by(name: &str) -> Option<Role> {
+/// The operand that releases a barrier.
+fn releasing_role(name: &str) -> Option<Role> {
     Some(match name {
         "k8s-driver-manager" | "driver-validation" => Role::Driver,
         "mofed-validation" => Role::Operand,
@@ -21,7 +21,9 @@ fn lifted_by(name: &str) -> Option<Role> {
 pub(super) fn check(index: &Index<'_>) -> Vec<Finding> {
     let mut waits: Vec<(&Pod<'_>, Container<'_>)> = Vec::new();
     for pod in index.pods.iter().filter(|pod| pod.role != Role::Workload && !pod.node.is_empty()) {
-        let held = pod.containers().find(|one| one.init && one.running().is_some_and(|since| index.lasts(since)));
+        let held = pod
+            .containers()
+            .find(|one| one.init && one.running().is_some_and(|since| index.exceeds_grace_period(since)));
         waits.extend(held.map(|container| (pod, container)));
     }
     waits.sort_by_key(|(pod, container)| (pod.node, place(container.name)));
@@ -30,7 +32,7 @@ pub(super) fn check(index: &Index<'_>) -> Vec<Finding> {
         let since = container.running().and_then(|since| index.since(since)).unwrap_or_default();
         let line = format!("{} waits in {} for {} s", pod.reference(), container.name, since.as_secs());
         let at = format!("node {}", pod.node);
-        // Later barriers of a node wait for the first.
+        // Later barriers of a node depend on the first.
         if let Some(known) = all.iter_mut().find(|one| one.at == at) {
             *known = known.clone().object(pod.reference()).evidence(line);
             continue;
@@ -39,26 +41,26 @@ pub(super) fn check(index: &Index<'_>) -> Vec<Finding> {
             continue;
         }
         let what = Cause::of(Class::Barrier, container.name).what("");
-        let said = lifted_by(container.name).and_then(|role| lifter(index, pod, role));
+        let state = releasing_role(container.name).and_then(|role| releaser_state(index, pod, role));
         let logs = format!("kubectl logs -n {} {} -c {}", pod.namespace, pod.name, container.name);
         let finding = pod.finding(index, what).evidence(line).fix(format!("{logs} says what it looks for"));
-        all.push(said.into_iter().fold(finding, Finding::evidence));
+        all.push(state.into_iter().fold(finding, Finding::evidence));
     }
     all
 }
 
-/// A driver that is being built is no trouble yet.
+/// Whether the driver is still being built.
 fn is_under_way(index: &Index<'_>, node: &str, barrier: &str) -> bool {
     place(barrier) <= place("driver-validation")
         && index.on_node(node, Role::Driver).any(|driver| {
             let began = &driver.value["metadata"]["creationTimestamp"];
-            let quiet = driver.containers().all(|one| one.failure().is_none() && one.restarts() == 0);
-            !driver.is_ready() && quiet && index.since(began).is_some_and(|waited| waited < BUILD_TIMEOUT)
+            let no_failures = driver.containers().all(|one| one.failure().is_none() && one.restarts() == 0);
+            !driver.is_ready() && no_failures && index.since(began).is_some_and(|waited| waited < BUILD_TIMEOUT)
         })
 }
 
-/// How whoever lifts the barrier is doing.
-fn lifter(index: &Index<'_>, pod: &Pod<'_>, role: Role) -> Option<String> {
+/// State of the operand that releases the barrier.
+fn releaser_state(index: &Index<'_>, pod: &Pod<'_>, role: Role) -> Option<String> {
     if role == pod.role {
         return None;
     }

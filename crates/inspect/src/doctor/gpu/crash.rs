@@ -1,4 +1,4 @@
-//! Parts of GPU nodes that fail for a reason that no other rule knows. Drivers have a rule of their own.
+//! GPU operands that fail for a reason that no other rule knows. Drivers have their own rule.
 
 use crate::doctor::cluster::crash::failing;
 use crate::doctor::finding::Finding;

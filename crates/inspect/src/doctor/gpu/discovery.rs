@@ -1,16 +1,16 @@
-//! Nodes that lack labels: feature discovery has not run there, or nobody has labelled what it found.
+//! Nodes without feature labels: Node Feature Discovery has not run there, or has not applied its labels.
 
-use crate::doctor::finding::{Finding, Reach, Severity};
+use crate::doctor::finding::{Finding, Scope, Severity};
 use crate::doctor::index::{FEATURES, Index, condition, has_gpu, items, label, reference, text};
 use crate::snapshot::named;
 
-/// What the choice of a driver needs to know, without the prefix.
+/// Labels that driver selection needs, without the prefix.
 const NEEDED: &[&str] = &["kernel-version.full", "system-os_release.ID", "system-os_release.VERSION_ID"];
 
 const FIX: &str = "see that node-feature-discovery runs and tolerates the node's taints: kubectl get pods -A -l \
                    app.kubernetes.io/name=node-feature-discovery -o wide";
 
-/// Whether something else than feature discovery says that a node has GPUs: many keep discovery off their other nodes.
+/// Whether anything besides feature discovery indicates GPUs on a node: many clusters run discovery only on GPU nodes.
 fn may_have_gpus(node: &serde_json::Value) -> bool {
     let hints = ["nvidia.com/", "cloud.google.com/gke-accelerator", "k8s.amazonaws.com/accelerator", "accelerator"];
     let labels = node["metadata"]["labels"].as_object().into_iter().flatten();
@@ -19,12 +19,12 @@ fn may_have_gpus(node: &serde_json::Value) -> bool {
 
 pub(super) fn check(index: &Index<'_>) -> Vec<Finding> {
     let policies = index.snapshot.of("nvidia.com", "ClusterPolicy");
-    let told = policies.iter().filter_map(|policy| {
+    let reported = policies.iter().filter_map(|policy| {
         let ready = condition(policy, "Ready").filter(|ready| ready["reason"] == "NFDLabelsMissing")?;
-        let finding = Finding::about(policy, text(&ready["message"])).reach(Reach::Cluster);
+        let finding = Finding::about(policy, text(&ready["message"])).scope(Scope::Cluster);
         Some(finding.evidence(format!("{}, condition Ready: NFDLabelsMissing", reference(policy))).fix(FIX))
     });
-    let mut all: Vec<Finding> = told.collect();
+    let mut all: Vec<Finding> = reported.collect();
     if !all.is_empty() {
         return all;
     }
@@ -55,8 +55,8 @@ pub(super) fn check(index: &Index<'_>) -> Vec<Finding> {
                 Finding::on_node(name, what).evidence(format!("Node {name} has a GPU and not these labels")).fix(FIX),
             );
         } else if label(node, capstan_node::labels::GPU_PRESENT) != "true"
-            && policies.iter().all(|policy| index.lasts(&policy["metadata"]["creationTimestamp"]))
-            && index.lasts(&node["metadata"]["creationTimestamp"])
+            && policies.iter().all(|policy| index.exceeds_grace_period(&policy["metadata"]["creationTimestamp"]))
+            && index.exceeds_grace_period(&node["metadata"]["creationTimestamp"])
         {
             let finding = Finding::on_node(name, "it has a GPU, and the operator has not labelled it");
             let finding = finding.evidence(format!("Node {name}: nvidia.com/gpu.present is not true"));

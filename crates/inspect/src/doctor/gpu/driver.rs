@@ -1,4 +1,4 @@
-//! Drivers that do not load: what their installer or the kernel says about it.
+//! Driver installation failures, classified by the log of the installer and kernel messages.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use capstan_operands::causes::{Cause, Class, words};
 use crate::doctor::finding::Finding;
 use crate::doctor::index::{Classified, Index, Pod, Role, condition, label, reference, short, text};
 
-/// What a driver pod says about why it does not work: the class, and its words.
+/// Class of a driver pod's failure, with the log line.
 fn class<'a>(index: &Index<'a>, pod: &Pod<'a>) -> Classified<'a> {
     let of = |pod: &Pod<'a>| {
         words::DRIVER.iter().find_map(|(class, words)| {
-            let (container, line) = index.says(pod, words)?;
+            let (container, line) = index.find_output(pod, words)?;
             Some((*class, container, line))
         })
     };
@@ -25,21 +25,22 @@ fn class<'a>(index: &Index<'a>, pod: &Pod<'a>) -> Classified<'a> {
     }
 }
 
-/// Driver pods that do not work for this reason, with evidence. Of many pods that fail only some logs are read: if those
-/// agree, the others of the same DaemonSet fail for the same reason.
+/// Driver pods that fail for this reason, with evidence. Logs are read from a sample of failed pods: if they agree, the
+/// other pods of the DaemonSet are assumed to fail for the same reason.
 fn failing<'a>(index: &Index<'a>, wanted: Class) -> Vec<(Pod<'a>, String)> {
     let drivers = || index.pods.iter().filter(|pod| pod.role == Role::Driver && !pod.is_ready());
-    let mut told: BTreeMap<&str, Vec<Option<Class>>> = BTreeMap::new();
-    for pod in drivers().filter(|pod| !is_silent(index, pod)) {
-        told.entry(pod.owner()).or_default().push(class(index, pod).map(|(class, ..)| class));
+    let mut reported: BTreeMap<&str, Vec<Option<Class>>> = BTreeMap::new();
+    for pod in drivers().filter(|pod| !has_no_output(index, pod)) {
+        reported.entry(pod.owner()).or_default().push(class(index, pod).map(|(class, ..)| class));
     }
-    let all_say = |pod: &Pod<'_>| told.get(pod.owner()).is_some_and(|all| all.iter().all(|one| *one == Some(wanted)));
+    let all_agree =
+        |pod: &Pod<'_>| reported.get(pod.owner()).is_some_and(|all| all.iter().all(|one| *one == Some(wanted)));
     drivers()
         .filter_map(|pod| match class(index, pod) {
             Some((class, container, line)) if class == wanted => {
                 Some((*pod, format!("{}, container {container}: {}", pod.reference(), short(line))))
             }
-            None if pod.failure().is_some() && is_silent(index, pod) && all_say(pod) => {
+            None if pod.failure().is_some() && has_no_output(index, pod) && all_agree(pod) => {
                 Some((*pod, format!("{} fails as the others do; its log was not read", pod.reference())))
             }
             _ => None,
@@ -47,11 +48,11 @@ fn failing<'a>(index: &Index<'a>, wanted: Class) -> Vec<(Pod<'a>, String)> {
         .collect()
 }
 
-fn is_silent<'a>(index: &Index<'a>, pod: &Pod<'a>) -> bool {
-    index.said(pod).next().is_none()
+fn has_no_output<'a>(index: &Index<'a>, pod: &Pod<'a>) -> bool {
+    index.output_lines(pod).next().is_none()
 }
 
-/// The kernel of a node, as the node tells it.
+/// Kernel version of a node, as its kubelet reports it.
 fn kernel<'a>(index: &Index<'a>, node: &str) -> &'a str {
     let Some(node) = index.node(node) else { return "of the node" };
     let full = label(node, "feature.node.kubernetes.io/kernel-version.full");
@@ -120,22 +121,22 @@ pub(super) fn kernel_unsupported(index: &Index<'_>) -> Vec<Finding> {
     all
 }
 
-/// What custom resources say about kernels.
+/// Conditions of custom resources about kernels.
 fn conditions<'a>(index: &Index<'a>) -> impl Iterator<Item = String> + use<'a> {
     let policies = index.snapshot.of("nvidia.com", "ClusterPolicy").iter();
     policies.chain(index.snapshot.of("nvidia.com", "NVIDIADriver")).filter_map(|policy| {
-        let told = condition(policy, "UnsupportedKernel").filter(|one| one["status"] == "True")?;
-        Some(format!("{}, condition UnsupportedKernel: {}", reference(policy), text(&told["message"])))
+        let reported = condition(policy, "UnsupportedKernel").filter(|one| one["status"] == "True")?;
+        Some(format!("{}, condition UnsupportedKernel: {}", reference(policy), text(&reported["message"])))
     })
 }
 
-/// Driver pods that fail for a reason that nobody knows here.
+/// Driver pods that fail for an unclassified reason.
 pub(super) fn crashes(index: &Index<'_>) -> Vec<Finding> {
     let drivers = || index.pods.iter().filter(|pod| pod.role == Role::Driver);
     let failing = || drivers().filter_map(|pod| Some((pod, pod.failure()?)));
-    let some_speak = failing().any(|(pod, _)| !is_silent(index, pod));
+    let some_speak = failing().any(|(pod, _)| !has_no_output(index, pod));
     failing()
-        .filter(|(pod, _)| class(index, pod).is_none() && !(is_silent(index, pod) && some_speak))
+        .filter(|(pod, _)| class(index, pod).is_none() && !(has_no_output(index, pod) && some_speak))
         .map(|(pod, container)| {
             let code = container.failure().map_or(0, |end| end["exitCode"].as_i64().unwrap_or(0));
             let line = index.last_line(pod, container.name).unwrap_or("nothing was logged");

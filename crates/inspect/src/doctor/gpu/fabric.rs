@@ -1,4 +1,4 @@
-//! Fabric manager: without it GPUs behind NVSwitches refuse to work, however well their driver is.
+//! Fabric manager: without it GPUs behind NVSwitches do not initialize, even with a working driver.
 
 use capstan_operands::causes::{Cause, Class, words};
 
@@ -8,7 +8,7 @@ use crate::doctor::index::{Index, Role, short};
 pub(super) fn check(index: &Index<'_>) -> Vec<Finding> {
     let mut all: Vec<Finding> = Vec::new();
     let speaking = index.pods.iter().filter(|pod| !pod.is_ready() && !pod.node.is_empty());
-    for (pod, (container, line)) in speaking.filter_map(|pod| Some((pod, index.says(pod, words::FABRIC)?))) {
+    for (pod, (container, line)) in speaking.filter_map(|pod| Some((pod, index.find_output(pod, words::FABRIC)?))) {
         let line = format!("{}, container {container}: {}", pod.reference(), short(line));
         let known = all.iter_mut().find(|one| one.runs_on == pod.node);
         match known {

@@ -1,4 +1,4 @@
-//! Rules about GPU nodes: discovery, drivers, device plugins, GPUs that fail, and pods that get none.
+//! Rules about GPU nodes: discovery, drivers, device plugins, GPU faults, and pods without GPUs.
 
 mod barrier;
 mod crash;
@@ -10,16 +10,16 @@ mod schedule;
 mod upgrade;
 mod xid;
 
-use super::{AFTER_POD, DRIVER, MISSING, NOT_READY, PLUGIN, Rule, WAITS};
+use super::{AFTER_POD, DRIVER, MISSING, NOT_READY, PLUGIN, Rule, WAITING};
 
-/// What cannot work where GPUs are not offered.
-const AFTER_PLUGIN: &[&[&str]] = &[WAITS];
-/// What cannot work where a driver was installed and is not loaded.
-const AFTER_LOADING: &[&[&str]] = &[WAITS, PLUGIN, MISSING];
-/// What cannot work on a node whose driver does not.
-const AFTER_DRIVER: &[&[&str]] = &[WAITS, PLUGIN, MISSING, DRIVER];
-/// The same, and the image that nobody compiled.
-const AFTER_KERNEL: &[&[&str]] = &[WAITS, PLUGIN, MISSING, DRIVER, &["image-pull"]];
+/// Consequences of a missing device plugin.
+const AFTER_PLUGIN: &[&[&str]] = &[WAITING];
+/// Consequences of a driver that is installed but not loaded.
+const AFTER_LOADING: &[&[&str]] = &[WAITING, PLUGIN, MISSING];
+/// Consequences of a failed driver.
+const AFTER_DRIVER: &[&[&str]] = &[WAITING, PLUGIN, MISSING, DRIVER];
+/// The same, with the missing precompiled driver image.
+const AFTER_KERNEL: &[&[&str]] = &[WAITING, PLUGIN, MISSING, DRIVER, &["image-pull"]];
 
 /// Rules about GPU nodes.
 pub(crate) const RULES: &[Rule] = &[

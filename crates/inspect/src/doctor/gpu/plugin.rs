@@ -1,4 +1,4 @@
-//! GPUs that a node has and does not offer: the plugin does not run, the driver is not loaded, or some are missing.
+//! GPUs that a node has but does not offer: the device plugin is down, the driver is not loaded, or GPUs are missing.
 
 use capstan_operands::causes::{Cause, Class, words};
 use serde_json::Value;
@@ -7,16 +7,16 @@ use crate::doctor::finding::Finding;
 use crate::doctor::index::{GPU, Index, Pod, Role, amount, condition, items, label, short, text};
 use crate::snapshot::named;
 
-/// What is said of a node without a plugin.
+/// Text for a node without a device plugin.
 fn absent() -> String {
     Cause::of(Class::PluginNotRunning, "").what("")
 }
 
-/// The driver's pod is well, and those who come after it find no driver.
+/// The driver pod is ready, but the operands that depend on it find no driver.
 pub(super) fn driver_not_loaded(index: &Index<'_>) -> Vec<Finding> {
     let others = index.pods.iter().filter(|pod| !matches!(pod.role, Role::Driver | Role::Workload) && !pod.is_ready());
     let mut all: Vec<Finding> = Vec::new();
-    for (pod, (container, line)) in others.filter_map(|pod| Some((pod, index.says(pod, words::NOT_LOADED)?))) {
+    for (pod, (container, line)) in others.filter_map(|pod| Some((pod, index.find_output(pod, words::NOT_LOADED)?))) {
         let line = format!("{}, container {container}: {}", pod.reference(), short(line));
         let at = format!("node {}", pod.node);
         if let Some(known) = all.iter_mut().find(|one| one.at == at) {
@@ -39,7 +39,7 @@ pub(super) fn driver_not_loaded(index: &Index<'_>) -> Vec<Finding> {
     all
 }
 
-/// The node should offer GPUs, and its plugin is not there or fails.
+/// The node should offer GPUs, but its device plugin is missing or fails.
 pub(super) fn not_running(index: &Index<'_>) -> Vec<Finding> {
     let wanting = index.gpu_nodes().filter(|node| label(node, capstan_node::DEVICE_PLUGIN.deploy_label()) == "true");
     wanting.filter(|node| !offers(node)).filter_map(|node| missing(index, node)).collect()
@@ -50,7 +50,7 @@ fn missing(index: &Index<'_>, node: &Value) -> Option<Finding> {
     let mut plugins: Vec<&Pod<'_>> = index.on_node(name, Role::Plugin).collect();
     plugins.sort_by_key(|pod| pod.is_ready());
     let Some(pod) = plugins.first() else {
-        let young = |object: &Value| !index.lasts(&object["metadata"]["creationTimestamp"]);
+        let young = |object: &Value| !index.exceeds_grace_period(&object["metadata"]["creationTimestamp"]);
         let policies = index.snapshot.of("nvidia.com", "ClusterPolicy");
         if young(node) || policies.iter().any(young) || is_being_placed(index) {
             return None;
@@ -63,14 +63,14 @@ fn missing(index: &Index<'_>, node: &Value) -> Option<Finding> {
     };
     if pod.is_ready() {
         let ready = condition(pod.value, "Ready")?;
-        return index.lasts(&ready["lastTransitionTime"]).then(|| {
+        return index.exceeds_grace_period(&ready["lastTransitionTime"]).then(|| {
             pod.finding(index, "the device plugin runs, and the kubelet offers no GPUs")
                 .evidence(format!("{} is ready", pod.reference()))
                 .evidence(format!("Node {name}: {GPU} is not among its resources"))
                 .fix(format!("kubectl logs -n {} {}", pod.namespace, pod.name))
         });
     }
-    // Who waits is told of by what is waited for.
+    // Waiting pods are reported by the barrier rule.
     let container = pod.containers().find(|one| !one.init && one.failure().is_some())?;
     let line = index.last_line(pod, container.name).unwrap_or("nothing was logged");
     Some(
@@ -81,7 +81,7 @@ fn missing(index: &Index<'_>, node: &Value) -> Option<Finding> {
     )
 }
 
-/// Whether Kubernetes has yet to make pods of the device plugin: on a large cluster that takes a while.
+/// Whether pods of the device plugin are still being created: on a large cluster that takes a while.
 fn is_being_placed(index: &Index<'_>) -> bool {
     let sets = index.snapshot.of("apps", "DaemonSet").iter();
     let plugins = sets.filter(|set| {
@@ -96,7 +96,7 @@ fn is_being_placed(index: &Index<'_>) -> bool {
     })
 }
 
-/// Whether a node offers GPUs, or parts of them.
+/// Whether a node has allocatable GPUs or MIG devices.
 fn offers(node: &Value) -> bool {
     let all = node["status"]["capacity"].as_object().into_iter().flatten();
     let mut of_gpus = all
@@ -104,7 +104,7 @@ fn offers(node: &Value) -> bool {
     of_gpus.any(|(_, value)| amount(value) > 0)
 }
 
-/// The node has more GPUs than the driver or the kubelet knows.
+/// The node has more GPUs than the driver or the kubelet reports.
 pub(super) fn gpus_missing(index: &Index<'_>) -> Vec<Finding> {
     index.gpu_nodes().filter_map(|node| fewer(index, node)).collect()
 }
@@ -136,7 +136,7 @@ fn fewer(index: &Index<'_>, node: &Value) -> Option<Finding> {
     })
 }
 
-/// How many GPUs feature discovery has seen on the bus of a node.
+/// Number of GPUs on the PCI bus of a node, by feature discovery.
 fn on_bus(index: &Index<'_>, node: &str) -> Option<i64> {
     let features = index.snapshot.of("nfd.k8s-sigs.io", "NodeFeature").iter();
     let about = features.filter(|one| label(one, "nfd.node.kubernetes.io/node-name") == node);
@@ -145,7 +145,7 @@ fn on_bus(index: &Index<'_>, node: &str) -> Option<i64> {
         let class = text(&one["attributes"]["class"]);
         text(&one["attributes"]["vendor"]) == "10de" && ["0300", "0302"].contains(&class)
     };
-    // Some configurations of feature discovery do not list devices.
+    // Some NFD configurations do not list devices.
     i64::try_from(devices.filter(is_gpu).count()).ok().filter(|count| *count > 0)
 }
 

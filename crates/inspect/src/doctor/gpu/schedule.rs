@@ -1,4 +1,4 @@
-//! GPUs that are there and cannot be had: taints, quotas, MIG layouts, or pods that ask for more than a node has.
+//! GPUs that exist but cannot be scheduled: taints, quotas, MIG layouts, or requests larger than a node.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +9,20 @@ use k8s_openapi::api::core::v1::{Taint, Toleration};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::doctor::finding::{Finding, Reach, Severity};
+use crate::doctor::finding::{Finding, Scope, Severity};
 use crate::doctor::index::{GPU, Index, Pod, Role, amount, has_gpu, items, label, reference, short, text};
 use crate::snapshot::named;
 
-/// Annotation with the taint that keeps pods off new nodes: it goes by itself.
+/// Annotation with the startup taint of new nodes, which the operator removes.
 const STARTUP: &str = "capstan.dev/startup-taint";
 
 /// `key=value:Effect`.
-fn shown(taint: &Value) -> String {
+fn format_taint(taint: &Value) -> String {
     let (key, value, effect) = (text(&taint["key"]), text(&taint["value"]), text(&taint["effect"]));
     if value.is_empty() { format!("{key}:{effect}") } else { format!("{key}={value}:{effect}") }
 }
 
-/// Taints of a node that somebody set on purpose. Those of Kubernetes follow from something else, and ours goes by itself.
+/// Taints that a user set on purpose, without those of Kubernetes and the operator's startup taint.
 fn lasting_taints(node: &Value) -> impl Iterator<Item = &Value> {
     let own = text(&node["metadata"]["annotations"][STARTUP]);
     items(&node["spec"]["taints"]).iter().filter(move |taint| {
@@ -44,16 +44,16 @@ pub(super) fn taint(index: &Index<'_>) -> Vec<Finding> {
         index.gpu_nodes().flat_map(|node| lasting_taints(node).map(move |taint| (node, taint))).collect();
     let mut all = Vec::new();
     for (node, taint) in &tainted {
-        let (name, shown) = (named(node).1, shown(taint));
+        let (name, taint_text) = (named(node).1, format_taint(taint));
         let present = [Role::Driver, Role::Toolkit, Role::Plugin, Role::Validator];
         let wanted = label(node, labels::GPU_PRESENT) == "true" && label(node, labels::DEPLOY_OPERANDS) != "false";
         if wanted && !present.iter().any(|role| index.on_node(name, *role).next().is_some()) {
             let fix = format!(
                 "let the parts of GPU nodes tolerate it: spec.daemonsets.tolerations of the ClusterPolicy, with key {}; or \
-                 kubectl taint node {name} {shown}-",
+                 kubectl taint node {name} {taint_text}-",
                 text(&taint["key"])
             );
-            let finding = Finding::on_node(name, format!("the taint {shown} {WHAT}"));
+            let finding = Finding::on_node(name, format!("the taint {taint_text} {WHAT}"));
             all.push(finding.evidence(format!("Node {name}: no part of a GPU node runs there")).fix(fix));
         }
     }
@@ -67,12 +67,12 @@ pub(super) fn taint(index: &Index<'_>) -> Vec<Finding> {
         let Some((node, taint)) = tainted.iter().find(|(_, taint)| !tolerates(&pod.value["spec"], taint)) else {
             continue;
         };
-        let finding = pod.finding(index, format!("the taint {} {WHAT}", shown(taint))).object(reference(node));
+        let finding = pod.finding(index, format!("the taint {} {WHAT}", format_taint(taint))).object(reference(node));
         all.push(finding.evidence(format!("{}: {}", pod.reference(), short(message))).fix(format!(
             "let the pod tolerate it: tolerations with key {}; or kubectl taint node {} {}-",
             text(&taint["key"]),
             named(node).1,
-            shown(taint)
+            format_taint(taint)
         )));
     }
     all
@@ -99,7 +99,7 @@ pub(super) fn quota(index: &Index<'_>) -> Vec<Finding> {
         let finding = Finding::new(
             object.clone(),
             format!("ResourceQuota {namespace}/{name} allows no more GPUs"),
-            Reach::Objects,
+            Scope::Objects,
         );
         let finding = finding.object(object.clone()).object(format!("ResourceQuota {namespace}/{name}"));
         all.push(finding.evidence(format!("{object}: {}", short(message))).fix(format!(
@@ -120,7 +120,7 @@ pub(super) fn mig(index: &Index<'_>) -> Vec<Finding> {
                  --overwrite; the MIG manager's log says what was wrong, and pods that use the GPUs must go first"
             ))
     });
-    // MIG devices that nodes name, and whether any has some.
+    // MIG resources of nodes, and whether any node has some.
     let mut offered: BTreeMap<&str, bool> = BTreeMap::new();
     for (name, count) in index.nodes().iter().filter_map(|node| node["status"]["allocatable"].as_object()).flatten() {
         if name.starts_with("nvidia.com/mig-") {
@@ -144,14 +144,14 @@ pub(super) fn mig(index: &Index<'_>) -> Vec<Finding> {
     failed.chain(unlike).collect()
 }
 
-/// Pods that wait for GPUs. That all are in use is how a busy cluster looks.
+/// Pods that wait for GPUs. That all are in use is normal on a busy cluster.
 pub(super) fn insufficient(index: &Index<'_>) -> Vec<Finding> {
     let largest = index.nodes().iter().map(|node| amount(&node["status"]["allocatable"][GPU])).max().unwrap_or(0);
     let waiting = index.pods.iter().filter_map(|pod| Some((pod, pod.unschedulable()?)));
     waiting
-        .filter(|(pod, message)| message.contains(&format!("Insufficient {GPU}")) && pod.asks_for(GPU) > 0)
+        .filter(|(pod, message)| message.contains(&format!("Insufficient {GPU}")) && pod.requested(GPU) > 0)
         .map(|(pod, message)| {
-            let asks = pod.asks_for(GPU);
+            let requested_gpus = pod.requested(GPU);
             let line = format!("{}: {}", pod.reference(), short(message));
             let (what, fix, severity) = if largest == 0 {
                 let what = "no node offers GPUs".to_owned();
@@ -161,8 +161,8 @@ pub(super) fn insufficient(index: &Index<'_>) -> Vec<Finding> {
                     "add a node with GPUs; feature discovery has found none"
                 };
                 (what, fix.to_owned(), Severity::Error)
-            } else if asks > largest {
-                let what = format!("it asks for {asks} GPUs, and no node has more than {largest}");
+            } else if requested_gpus > largest {
+                let what = format!("it asks for {requested_gpus} GPUs, and no node has more than {largest}");
                 (
                     what,
                     format!("ask for {largest} at most, or spread over nodes: spec.multiNode of a NIMService"),

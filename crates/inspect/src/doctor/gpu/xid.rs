@@ -1,19 +1,19 @@
-//! XIDs: what the driver reports about a GPU by number, what that means and what to do.
+//! XIDs: errors that the driver reports about a GPU by number, their meaning and the action.
 
-use crate::doctor::finding::{Finding, Reach, Severity};
+use crate::doctor::finding::{Finding, Scope, Severity};
 use crate::doctor::index::{Index, Role, short, text};
 use crate::snapshot::named;
 
-/// Who is at fault.
+/// Origin of an error.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// The program: the GPU goes on.
+    /// The application: the GPU keeps working.
     Program,
-    /// The GPU, for now.
+    /// The GPU.
     Gpu,
 }
 
-/// What a number means.
+/// Meaning of an XID.
 struct Meaning {
     number: u32,
     fault: Fault,
@@ -34,7 +34,7 @@ const REPLACE: &str = "drain the node and reboot it; when it comes back, run dcg
 const DEBUG_PROGRAM: &str =
     "look at the program: compute-sanitizer shows the access; if it comes with every program, run dcgmi diag";
 
-/// The numbers that are met in practice.
+/// XIDs that occur in practice.
 const MEANINGS: &[Meaning] = &[
     program(13, "a program made an illegal access or an instruction failed", DEBUG_PROGRAM),
     program(31, "a program used an address of memory that is not its own", DEBUG_PROGRAM),
@@ -104,7 +104,7 @@ const MEANINGS: &[Meaning] = &[
     ),
 ];
 
-/// The number in a line of the kernel, of a device plugin or of an exporter.
+/// The XID in a line of the kernel, a device plugin or an exporter.
 fn number(line: &str) -> Option<u32> {
     let line = line.to_lowercase();
     if line.contains("fallen off the bus") || line.contains("fell off the bus") {
@@ -126,22 +126,22 @@ fn number(line: &str) -> Option<u32> {
 }
 
 pub(super) fn check(index: &Index<'_>) -> Vec<Finding> {
-    // Node, number, line, who says so.
-    let mut seen: Vec<(String, u32, String)> = Vec::new();
+    // Node, XID, line.
+    let mut reports: Vec<(String, u32, String)> = Vec::new();
     for pod in index.pods.iter().filter(|pod| !pod.node.is_empty()) {
-        for (container, line) in index.said(pod) {
-            // Databases have XIDs, too.
+        for (container, line) in index.output_lines(pod) {
+            // Database logs have XIDs (transaction IDs), too.
             let of_gpu = pod.role != Role::Workload || line.contains("NVRM") || line.contains("Xid=");
             if let Some(number) = number(line).filter(|_| of_gpu) {
                 let line = format!("{}, container {container}: {}", pod.reference(), short(line));
-                seen.push((pod.node.to_owned(), number, line));
+                reports.push((pod.node.to_owned(), number, line));
             }
         }
     }
     for event in index.all_warnings().filter(|event| event["involvedObject"]["kind"] == "Node") {
         let (name, message) = (text(&event["involvedObject"]["name"]), text(&event["message"]));
         if let Some(number) = number(message) {
-            seen.push((name.to_owned(), number, format!("Node {name}: {}", short(message))));
+            reports.push((name.to_owned(), number, format!("Node {name}: {}", short(message))));
         }
     }
     for node in index.nodes() {
@@ -151,7 +151,7 @@ pub(super) fn check(index: &Index<'_>) -> Vec<Finding> {
             let message = text(&condition["message"]);
             if let Some(number) = number(message) {
                 let name = named(node).1;
-                seen.push((
+                reports.push((
                     name.to_owned(),
                     number,
                     format!("Node {name}, condition {}: {}", text(&condition["type"]), short(message)),
@@ -160,7 +160,7 @@ pub(super) fn check(index: &Index<'_>) -> Vec<Finding> {
         }
     }
     let mut all: Vec<Finding> = Vec::new();
-    for (node, number, line) in seen {
+    for (node, number, line) in reports {
         let meaning = MEANINGS.iter().find(|meaning| meaning.number == number);
         let means = meaning.map_or("the driver's release notes tell what it means", |meaning| meaning.means);
         let what = format!("XID {number}: {means}");
@@ -172,7 +172,7 @@ pub(super) fn check(index: &Index<'_>) -> Vec<Finding> {
         let finding = Finding::on_node(&node, what).evidence(line);
         let finding = finding.fix(meaning.map_or(RESET, |meaning| meaning.action));
         let is_program = meaning.is_some_and(|meaning| meaning.fault == Fault::Program);
-        all.push(if is_program { finding.severity(Severity::Warning).reach(Reach::Objects) } else { finding });
+        all.push(if is_program { finding.severity(Severity::Warning).scope(Scope::Objects) } else { finding });
     }
     for finding in &mut all {
         let node = finding.at.trim_start_matches("node ").to_owned();

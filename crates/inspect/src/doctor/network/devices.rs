@@ -1,8 +1,8 @@
-//! Network devices for pods: RDMA resources that nobody offers, and virtual functions that do not appear.
+//! Network devices for pods: RDMA resources that no device plugin offers, and virtual functions that are not created.
 
 use serde_json::Value;
 
-use crate::doctor::finding::{Finding, Reach};
+use crate::doctor::finding::{Finding, Scope};
 use crate::doctor::index::{Index, amount, items, reference, short, text};
 use crate::snapshot::named;
 
@@ -57,25 +57,25 @@ pub(super) fn vfs(index: &Index<'_>) -> Vec<Finding> {
     nowhere.chain(states.flat_map(of_node)).collect()
 }
 
-/// What a node says about the functions that it was asked for.
+/// Findings in a node's SR-IOV state.
 fn of_node(state: &Value) -> Vec<Finding> {
     let node = named(state).1;
     let mut all = Vec::new();
     for wanted in items(&state["spec"]["interfaces"]) {
         let address = text(&wanted["pciAddress"]);
-        let there = items(&state["status"]["interfaces"]).iter().find(|one| text(&one["pciAddress"]) == address);
-        let Some(there) = there else { continue };
-        let (asked, most) = (amount(&wanted["numVfs"]), amount(&there["totalvfs"]));
-        if asked <= most {
+        let interface = items(&state["status"]["interfaces"]).iter().find(|one| text(&one["pciAddress"]) == address);
+        let Some(interface) = interface else { continue };
+        let (requested, most) = (amount(&wanted["numVfs"]), amount(&interface["totalvfs"]));
+        if requested <= most {
             continue;
         }
         let policy =
             items(&wanted["vfGroups"]).iter().map(|group| text(&group["policyName"])).next().unwrap_or_default();
-        let name = text(&there["name"]);
+        let name = text(&interface["name"]);
         let mut finding = Finding::new(
             format!("node {node}"),
-            format!("{asked} virtual functions are asked for, and the firmware of the network card allows {most}"),
-            Reach::Objects,
+            format!("{requested} virtual functions are asked for, and the firmware of the network card allows {most}"),
+            Scope::Objects,
         )
         .object(reference(state))
         .object(format!("Node {node}"));
@@ -84,10 +84,10 @@ fn of_node(state: &Value) -> Vec<Finding> {
         }
         all.push(
             finding
-                .evidence(format!("{}: {name} ({address}): numVfs {asked}, totalvfs {most}", reference(state)))
+                .evidence(format!("{}: {name} ({address}): numVfs {requested}, totalvfs {most}", reference(state)))
                 .fix(format!(
                     "lower spec.numVfs of the policy {policy} to {most}, or raise it in the firmware: mlxconfig -d {address} set \
-                     SRIOV_EN=1 NUM_OF_VFS={asked}, then a cold reboot"
+                     SRIOV_EN=1 NUM_OF_VFS={requested}, then a cold reboot"
                 )),
         );
     }
@@ -115,11 +115,11 @@ mod tests {
         })
     }
 
-    fn state(asked: i64, most: i64) -> Value {
+    fn state(requested: i64, most: i64) -> Value {
         json!({
             "apiVersion": "sriovnetwork.openshift.io/v1", "kind": "SriovNetworkNodeState",
             "metadata": {"name": "gpu-1", "namespace": "sriov"},
-            "spec": {"interfaces": [{"pciAddress": "0000:5e:00.0", "numVfs": asked, "vfGroups": [{"policyName": "rails"}]}]},
+            "spec": {"interfaces": [{"pciAddress": "0000:5e:00.0", "numVfs": requested, "vfGroups": [{"policyName": "rails"}]}]},
             "status": {"syncStatus": "Succeeded", "interfaces": [{"pciAddress": "0000:5e:00.0", "name": "eth2", "totalvfs": most}]},
         })
     }

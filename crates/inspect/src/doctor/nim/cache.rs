@@ -1,9 +1,9 @@
-//! Models in a form that no GPU of the cluster can use, or that the image does not have.
+//! Model profiles that no GPU of the cluster can run, or that the image does not have.
 
 use crate::doctor::finding::Finding;
 use crate::doctor::index::{Index, condition, reference, short, text};
 
-const WORDS: &[&str] = &[
+const PROFILE_MESSAGES: &[&str] = &[
     "could not find a profile",
     "no compatible profile",
     "profile not found",
@@ -13,24 +13,24 @@ const WORDS: &[&str] = &[
 
 pub(super) fn check(index: &Index<'_>) -> Vec<Finding> {
     let caches = index.snapshot.of("apps.nvidia.com", "NIMCache").iter();
-    let told = caches.filter_map(|cache| {
-        let told = condition(cache, "NIM_CACHE_RECONCILE_FAILED")
+    let reported = caches.filter_map(|cache| {
+        let reported = condition(cache, "NIM_CACHE_RECONCILE_FAILED")
             .filter(|one| one["status"] == "True" && one["reason"] == "NoProfileSelected")?;
-        let finding = Finding::about(cache, text(&told["message"]));
+        let finding = Finding::about(cache, text(&reported["message"]));
         let finding =
             finding.evidence(format!("{}, condition NIM_CACHE_RECONCILE_FAILED: NoProfileSelected", reference(cache)));
         Some(
             finding.fix("loosen spec.source.ngc.model, or name profiles of the list in spec.source.ngc.model.profiles"),
         )
     });
-    let speaking = index.pods.iter().filter(|pod| !pod.is_ready() && index.serves(pod));
-    let said = speaking.filter_map(|pod| {
-        let (container, line) = index.says(pod, WORDS)?;
+    let downloads = index.pods.iter().filter(|pod| !pod.is_ready() && index.serves(pod));
+    let messages = downloads.filter_map(|pod| {
+        let (container, line) = index.find_output(pod, PROFILE_MESSAGES)?;
         let finding = pod.finding(index, "the image has no profile that fits");
         let finding = finding.evidence(format!("{}, container {container}: {}", pod.reference(), short(line)));
         Some(finding.fix("choose a profile of `list-model-profiles` in the image: NIM_MODEL_PROFILE in spec.env, or spec.storage.nimCache.profile"))
     });
-    told.chain(said).collect()
+    reported.chain(messages).collect()
 }
 
 #[cfg(test)]

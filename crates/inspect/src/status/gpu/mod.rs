@@ -1,10 +1,10 @@
-//! The status of GPUs: the custom resources that make them usable, and nodes by how far they are.
+//! Status of GPUs: their custom resources, and the progress of nodes.
 
 mod nodes;
 mod resources;
 mod text;
 
-pub use nodes::{Nodes, PhaseDuration, Waiting, Waits};
+pub use nodes::{Nodes, PhaseCount, PhaseDuration, WaitingNode};
 pub use resources::{Operand, Resource, Share, Upgrade};
 
 use super::Section;
@@ -17,7 +17,7 @@ pub(crate) const SECTION: Section = Section {
         tree.nodes = nodes::of(snapshot);
     },
     counts,
-    trouble,
+    problem,
     lines: text::lines,
 };
 
@@ -31,10 +31,11 @@ fn counts(tree: &Tree) -> Vec<String> {
     }
 }
 
-fn trouble(tree: &Tree) -> Option<String> {
+fn problem(tree: &Tree) -> Option<String> {
     let mut failed = tree.resources.iter().filter(|one| !one.ready);
-    let told = failed.clone().find(|one| !one.message.is_empty());
-    told.map(|one| format!("{} {}: {}", one.kind, one.name, one.message))
+    let with_message = failed.clone().find(|one| !one.message.is_empty());
+    with_message
+        .map(|one| format!("{} {}: {}", one.kind, one.name, one.message))
         .or_else(|| failed.next().map(|one| format!("{} {} is {}", one.kind, one.name, one.state)))
         .or_else(|| {
             let waiting = tree.nodes.waiting.first();

@@ -1,4 +1,4 @@
-//! GPU nodes by how progress_of they are, decided by the same code with which the operator decides it.
+//! GPU nodes by progress, computed by the operator's own code.
 
 use std::collections::BTreeMap;
 
@@ -13,72 +13,72 @@ use serde_json::Value;
 
 use crate::snapshot::Snapshot;
 
-/// How many nodes are shown that do not work.
+/// Number of example nodes that are not ready.
 const EXAMPLES: usize = 5;
-/// Labels by which the operator finds driver pods, and pods that check whether GPUs can be used.
+/// Labels of driver pods and of validator pods.
 const DRIVERS: (&str, &[&str]) = ("app.kubernetes.io/component", &["nvidia-driver", "nvidia-vgpu-host-manager"]);
 const VALIDATORS: (&str, &[&str]) =
     ("app", &["nvidia-operator-validator", "nvidia-sandbox-validator", "nvidia-dra-validator"]);
 
-/// The GPU nodes.
+/// GPU nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Nodes {
-    /// All nodes with GPUs that are not kept out of it.
+    /// All GPU nodes that are not excluded.
     pub total: usize,
-    /// Those whose GPUs can be used.
+    /// Nodes with usable GPUs.
     pub working: usize,
-    /// How many wait for what, in the order of the phases.
+    /// Number of nodes waiting in each phase, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub phases: Vec<Waits>,
-    /// A few that do not work, those first that are furthest behind.
+    pub phases: Vec<PhaseCount>,
+    /// Examples of waiting nodes, those furthest behind first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub waiting: Vec<Waiting>,
-    /// How long phases took on nodes that work.
+    pub waiting: Vec<WaitingNode>,
+    /// Phase durations of ready nodes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub times: Vec<PhaseDuration>,
-    /// GPUs that pods can ask for, by resource.
+    /// Allocatable GPUs, by resource.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub offered: BTreeMap<String, u64>,
 }
 
-/// How many nodes wait for a phase to be over.
+/// Number of nodes waiting in a phase.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Waits {
+pub struct PhaseCount {
     /// The phase.
     pub phase: &'static str,
-    /// How many nodes wait.
+    /// Number of nodes.
     pub nodes: usize,
 }
 
-/// A node that waits.
+/// A waiting node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Waiting {
+pub struct WaitingNode {
     /// The name of the node.
     pub name: String,
-    /// What it waits for.
+    /// The phase that it waits in.
     pub phase: &'static str,
-    /// For how long.
+    /// Waiting time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<i64>,
-    /// Why that is not over.
+    /// The reason.
     pub why: String,
 }
 
-/// How long a phase took.
+/// Duration of a phase.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PhaseDuration {
     /// The phase.
     pub phase: &'static str,
-    /// On half of the nodes at most.
+    /// Median.
     pub median_seconds: i64,
-    /// On the slowest.
+    /// Maximum.
     pub longest_seconds: i64,
 }
 
 pub(super) fn of(snapshot: &Snapshot) -> Nodes {
-    // Where nobody asks us to make GPUs usable, somebody else does, or nobody wants it.
+    // Without these custom resources, GPUs are not managed by this operator.
     if ["ClusterPolicy", "GPUCluster"].iter().all(|kind| snapshot.of("nvidia.com", kind).is_empty()) {
         return Nodes::default();
     }
@@ -88,7 +88,7 @@ pub(super) fn of(snapshot: &Snapshot) -> Nodes {
     let (drivers, validators) = (pods(snapshot, DRIVERS), pods(snapshot, VALIDATORS));
     let mut nodes = Nodes::default();
     let mut waiting = Vec::new();
-    let mut took: BTreeMap<Phase, Vec<i64>> = BTreeMap::new();
+    let mut durations: BTreeMap<Phase, Vec<i64>> = BTreeMap::new();
     for node in snapshot.of("", "Node").iter().filter(|node| counts(node)) {
         let name = Node::of(node).name;
         let on = |pods: &BTreeMap<&str, Vec<_>>| pods.get(name).cloned().unwrap_or_default();
@@ -97,15 +97,15 @@ pub(super) fn of(snapshot: &Snapshot) -> Nodes {
         match progress_of(&wanted, node, &evidence) {
             NodeProgress::Works(progress) => {
                 nodes.working += 1;
-                phases(&progress).for_each(|(phase, seconds)| took.entry(phase).or_default().push(seconds));
+                phases(&progress).for_each(|(phase, seconds)| durations.entry(phase).or_default().push(seconds));
                 for (resource, count) in offered(node) {
                     *nodes.offered.entry(resource).or_default() += count;
                 }
             }
-            NodeProgress::Waits(phase, since, why) => {
+            NodeProgress::Waiting(phase, since, why) => {
                 let seconds =
                     since.zip(snapshot.taken).map(|(since, now)| (now.as_second() - since.as_second()).max(0));
-                waiting.push((phase, Waiting { name: name.into(), phase: phase.name(), seconds, why }));
+                waiting.push((phase, WaitingNode { name: name.into(), phase: phase.name(), seconds, why }));
             }
         }
     }
@@ -113,15 +113,15 @@ pub(super) fn of(snapshot: &Snapshot) -> Nodes {
     for phase in Phase::ALL {
         let count = waiting.iter().filter(|(one, _)| *one == phase).count();
         if count > 0 {
-            nodes.phases.push(Waits { phase: phase.name(), nodes: count });
+            nodes.phases.push(PhaseCount { phase: phase.name(), nodes: count });
         }
     }
     nodes.waiting = waiting.into_iter().take(EXAMPLES).map(|(_, one)| one).collect();
-    nodes.times = took.into_iter().filter_map(|(phase, seconds)| times(phase, seconds)).collect();
+    nodes.times = durations.into_iter().filter_map(|(phase, seconds)| times(phase, seconds)).collect();
     nodes
 }
 
-/// What the custom resources want of nodes, as the operator sees it.
+/// Desired state of nodes by the custom resources, as the operator computes it.
 fn wanted(snapshot: &Snapshot) -> Wanted {
     let mut policies: Vec<ClusterPolicy> = specs(snapshot);
     policies.retain(|one| one.metadata.deletion_timestamp.is_none());
@@ -137,7 +137,7 @@ fn wanted(snapshot: &Snapshot) -> Wanted {
     wanted
 }
 
-/// What custom resources ask for; what another operator wrote into their status must not hide them.
+/// The custom resources without their status, which another operator may have written in a form that does not decode.
 fn specs<K: Resource<DynamicType = ()> + DeserializeOwned>(snapshot: &Snapshot) -> Vec<K> {
     let all = snapshot.of(&K::group(&()), &K::kind(&())).iter().cloned();
     let bare = all.map(|mut object| {
@@ -147,13 +147,13 @@ fn specs<K: Resource<DynamicType = ()> + DeserializeOwned>(snapshot: &Snapshot) 
     bare.filter_map(|object| serde_json::from_value(object).ok()).collect()
 }
 
-/// Nodes with GPUs that nobody keeps out of it.
+/// Whether a GPU node is not excluded.
 fn counts(node: &Value) -> bool {
     let labels = Node::of(node).labels;
     has_gpu(labels) && !labels.is(keys::OPERANDS, "false")
 }
 
-/// Pods with one of these labels, by their node.
+/// Pods with one of these labels, by node.
 fn pods<'a>(snapshot: &'a Snapshot, (label, values): (&str, &[&str])) -> BTreeMap<&'a str, Vec<&'a Value>> {
     let mut by_node: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
     for pod in snapshot.of("", "Pod") {
@@ -165,43 +165,45 @@ fn pods<'a>(snapshot: &'a Snapshot, (label, values): (&str, &[&str])) -> BTreeMa
     by_node
 }
 
-/// How progress_of a node is.
+/// Progress of a node.
 enum NodeProgress {
     Works(Progress),
-    /// For what, since when, and why it is not over.
-    Waits(Phase, Option<Timestamp>, String),
+    /// Phase, start of the wait, and the reason.
+    Waiting(Phase, Option<Timestamp>, String),
 }
 
 fn progress_of(wanted: &Wanted, node: &Value, evidence: &Evidence<'_>) -> NodeProgress {
     let labels = Node::of(node).labels;
-    let told = progress(wanted, node, evidence);
-    let began = told.as_ref().map(|progress| progress.began);
+    let progress_result = progress(wanted, node, evidence);
+    let began = progress_result.as_ref().map(|progress| progress.began);
     let mut conditions = node["status"]["conditions"].as_array().into_iter().flatten();
     let kubelet = conditions.find(|one| one["type"] == "Ready");
     if !kubelet.is_some_and(|one| one["status"] == "True") {
         let since = kubelet.and_then(|one| one["lastTransitionTime"].as_str()?.parse().ok());
-        return NodeProgress::Waits(Phase::Kubelet, since, "the node is not Ready".into());
+        return NodeProgress::Waiting(Phase::Kubelet, since, "the node is not Ready".into());
     }
-    match told {
+    match progress_result {
         None => {
             let why = wanted.refusal.as_ref().map(|refusal| refusal.message.clone());
-            NodeProgress::Waits(
+            NodeProgress::Waiting(
                 Phase::Labels,
                 None,
                 why.unwrap_or_else(|| "it cannot be told what is wanted of it".into()),
             )
         }
         Some(_) if !labels.is(keys::PRESENT, "true") => {
-            NodeProgress::Waits(Phase::Labels, began, "the operator has not labelled the node yet".into())
+            NodeProgress::Waiting(Phase::Labels, began, "the operator has not labelled the node yet".into())
         }
         Some(progress) => match progress.open.clone() {
             None => NodeProgress::Works(progress),
-            Some((phase, why)) => NodeProgress::Waits(phase, progress.over.last().map(|(_, end)| *end).or(began), why),
+            Some((phase, why)) => {
+                NodeProgress::Waiting(phase, progress.over.last().map(|(_, end)| *end).or(began), why)
+            }
         },
     }
 }
 
-/// Seconds that each phase took; those that ran side by side count from the one before.
+/// Duration of each phase in seconds; parallel phases count from the end of the previous one.
 fn phases(progress: &Progress) -> impl Iterator<Item = (Phase, i64)> {
     let mut before = progress.began;
     progress.over.iter().map(move |(phase, end)| {
@@ -218,7 +220,7 @@ fn times(phase: Phase, mut seconds: Vec<i64>) -> Option<PhaseDuration> {
     Some(PhaseDuration { phase: phase.name(), median_seconds: median, longest_seconds: *seconds.last()? })
 }
 
-/// GPUs, or parts of them, that the kubelet offers.
+/// Allocatable GPUs and MIG devices.
 fn offered(node: &Value) -> impl Iterator<Item = (String, u64)> + '_ {
     let all = node["status"]["allocatable"].as_object().into_iter().flatten();
     let gpus = all.filter(|(name, _)| name.starts_with("nvidia.com/"));

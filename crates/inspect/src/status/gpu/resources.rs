@@ -1,4 +1,4 @@
-//! ClusterPolicies, NVIDIADrivers and GPUClusters: their state, how far each operand is, and the upgrade of drivers.
+//! ClusterPolicies, NVIDIADrivers and GPUClusters: their state, operands, and driver upgrades.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::snapshot::{Snapshot, named};
-use crate::status::tree::{condition, conditions, said, text};
+use crate::status::tree::{condition, condition_message, conditions, text};
 
-/// A custom resource that makes GPUs usable.
+/// A GPU custom resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Resource {
@@ -18,59 +18,59 @@ pub struct Resource {
     pub kind: &'static str,
     /// Its name.
     pub name: String,
-    /// `ready`, `notReady`, `ignored` or `disabled`; empty as long as the operator has not looked at it.
+    /// `ready`, `notReady`, `ignored` or `disabled`; empty before the first reconcile.
     pub state: String,
-    /// Whether nothing is left to do.
+    /// Whether it is ready.
     pub ready: bool,
-    /// Why it is not ready, in the words of its condition.
+    /// Why it is not ready: the message of its condition.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// Its operands.
     pub operands: Vec<Operand>,
-    /// The upgrade of its drivers, if it has one.
+    /// Its driver upgrade, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upgrade: Option<Upgrade>,
-    /// What it says besides: fields without effect, kernels without a driver.
+    /// Other conditions: ignored fields, kernels without a driver.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
 }
 
-/// How far an operand is.
+/// Rollout of an operand.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Operand {
     /// The type of its condition.
     pub name: String,
-    /// Whether it is wherever it should be.
+    /// Whether it runs on all its nodes.
     pub ready: bool,
-    /// Nodes that have it, and that should; of large clusters in steps of ten per cent.
+    /// Ready and desired nodes; on large clusters in steps of ten per cent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Share>,
-    /// What its condition says.
+    /// The condition message.
     pub message: String,
 }
 
-/// Some of all.
+/// A part of a total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Share {
-    /// Those that are done.
+    /// Done.
     pub done: u64,
-    /// All of them.
+    /// Total.
     pub all: u64,
 }
 
-/// How far the upgrade of drivers is.
+/// State of a driver upgrade.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Upgrade {
     /// `Complete`, `NothingToUpgrade`, `InProgress`, `Canary`, `NodesFailed`, `Halted`, `RolledBack` or `Held`.
     pub state: String,
-    /// What the condition says.
+    /// The condition message.
     pub message: String,
-    /// Nodes per state of their upgrade.
+    /// Number of nodes by upgrade state.
     pub nodes: BTreeMap<String, u64>,
-    /// Nodes at a time; 0 sets no limit.
+    /// `maxParallelUpgrades`; 0 is unlimited.
     pub max_parallel: i64,
-    /// Nodes that may be out of use at a time.
+    /// `maxUnavailable`.
     pub max_unavailable: String,
 }
 
@@ -84,10 +84,10 @@ pub(super) fn of(snapshot: &Snapshot) -> Vec<Resource> {
 
 fn resource(snapshot: &Snapshot, kind: &'static str, object: &Value) -> Resource {
     let state = text(&object["status"]["state"]);
-    let told = !state.is_empty();
-    let message = said(object, "Error", "True").or_else(|| said(object, "Ready", "False"));
+    let has_state = !state.is_empty();
+    let message = condition_message(object, "Error", "True").or_else(|| condition_message(object, "Ready", "False"));
     let message =
-        message.unwrap_or_else(|| if told { String::new() } else { "the operator has not looked at it".into() });
+        message.unwrap_or_else(|| if has_state { String::new() } else { "the operator has not looked at it".into() });
     let ready = ["ready", "ignored", "disabled"].contains(&state.as_str());
     let upgrade = upgrade(snapshot, kind, object);
     let remarks = conditions(object).filter(|one| {
@@ -99,7 +99,7 @@ fn resource(snapshot: &Snapshot, kind: &'static str, object: &Value) -> Resource
     Resource { kind, name: named(object).1.into(), state, ready, message, operands, upgrade, remarks }
 }
 
-/// The conditions of operands are those that say Ready, NotReady or Failed.
+/// Operand conditions have the reason Ready, NotReady or Failed.
 fn operand(condition: &Value) -> Option<Operand> {
     let (name, reason) = (text(&condition["type"]), text(&condition["reason"]));
     let about_all = ["Ready", "Error", upgrade::CONDITION].contains(&name.as_str());
@@ -110,7 +110,7 @@ fn operand(condition: &Value) -> Option<Operand> {
     Some(Operand { name, ready: condition["status"] == "True", nodes: share(&message), message })
 }
 
-/// `3 of 5 nodes` or `40 % of 200 nodes`.
+/// Parses `3 of 5 nodes` or `40 % of 200 nodes`.
 fn share(message: &str) -> Option<Share> {
     let (first, rest) = message.split_once(" of ")?;
     let all = rest.split_once(" nodes")?.0.parse().ok()?;
@@ -122,7 +122,7 @@ fn share(message: &str) -> Option<Share> {
 }
 
 fn upgrade(snapshot: &Snapshot, kind: &str, object: &Value) -> Option<Upgrade> {
-    let told = condition(object, upgrade::CONDITION)?;
+    let has_state = condition(object, upgrade::CONDITION)?;
     let (policy, name) = match kind {
         "NVIDIADriver" => (&object["spec"]["upgradePolicy"], Some(named(object).1)),
         _ => (&object["spec"]["driver"]["upgradePolicy"], None),
@@ -138,8 +138,8 @@ fn upgrade(snapshot: &Snapshot, kind: &str, object: &Value) -> Option<Upgrade> {
     let most = &policy["maxUnavailable"];
     let most = most.as_str().map(str::to_owned).or_else(|| most.as_i64().map(|count| count.to_string()));
     Some(Upgrade {
-        state: text(&told["reason"]),
-        message: text(&told["message"]),
+        state: text(&has_state["reason"]),
+        message: text(&has_state["message"]),
         nodes,
         max_parallel: policy["maxParallelUpgrades"].as_i64().unwrap_or(1),
         max_unavailable: most.unwrap_or_else(|| "25%".into()),

@@ -1,4 +1,4 @@
-//! The lines of GPU resources and nodes.
+//! Text of GPU resources and nodes.
 
 use super::Share;
 use super::nodes::Nodes;

@@ -1,5 +1,4 @@
-//! Pods that are copies of one that was admitted: where thousands of nodes are played, each would be admitted to the same
-//! effect.
+//! Copies of an admitted pod: with thousands of simulated nodes, admission would give the same result for each.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,45 +7,45 @@ use capstan_apiserver::error::{Result, Status};
 use k8s_openapi::api::apps::v1::DaemonSet;
 
 use super::super::common::uid_of;
-use super::{Step, place};
+use super::{Step, eligibility};
 use crate::Pod;
 use crate::informer::Cache;
-use crate::writer::{Place, PodTemplateCopy};
+use crate::writer::{Placement, PodTemplateCopy};
 
-/// Of each set, by its UID, the generation and a pod of it.
-type Kept = HashMap<String, (Option<i64>, Arc<PodTemplateCopy>)>;
+/// Per DaemonSet UID: the generation and an admitted pod of it.
+type TemplatesByUid = HashMap<String, (Option<i64>, Arc<PodTemplateCopy>)>;
 
-/// What copies are made of.
+/// Admitted pods that serve as templates of copies.
 pub(super) struct PodTemplates {
     /// Whether pods are copied at all.
     copies: bool,
-    kept: Mutex<Kept>,
+    templates: Mutex<TemplatesByUid>,
 }
 
 impl PodTemplates {
-    /// Keeps them as long as there are their sets.
-    pub(super) fn keep(sets: &Cache<DaemonSet>, copies: bool) -> Arc<Self> {
-        let template_copies = Arc::new(Self { copies, kept: Mutex::default() });
-        let told = Arc::downgrade(&template_copies);
+    /// Retains templates while their DaemonSets exist.
+    pub(super) fn start(sets: &Cache<DaemonSet>, copies: bool) -> Arc<Self> {
+        let template_copies = Arc::new(Self { copies, templates: Mutex::default() });
+        let weak = Arc::downgrade(&template_copies);
         sets.subscribe(move |change| {
             if change.new.is_none()
-                && let Some(template_copies) = told.upgrade()
+                && let Some(template_copies) = weak.upgrade()
             {
-                template_copies.kept().remove(uid_of(&**change.last()));
+                template_copies.lock().remove(uid_of(&**change.last()));
             }
         });
         template_copies
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, TemplatesByUid> {
+        self.templates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Step<'_> {
-    /// Creates pods for nodes. Answers why there are not all of them.
+    /// Creates pods for nodes. Returns the error that stopped it, if any.
     pub(super) async fn create(&self, nodes: &[Arc<str>]) -> Option<Status> {
-        // A quota counts pods one by one.
+        // A ResourceQuota counts pods one by one.
         if !self.template_copies.copies || !self.this.context.caches.resource_quotas.is_empty() {
             let pods = nodes.iter().map(|node| self.pod_for(node)).collect();
             return self.this.create_pods(&*self.set, pods).await.1;
@@ -55,7 +54,7 @@ impl Step<'_> {
             if let Err(error) = self.copy(node).await {
                 return Some(error);
             }
-            // Whoever places and runs pods must get on as fast as pods come.
+            // Scheduler and kubelets must keep up with the creates.
             tokio::task::yield_now().await;
         }
         None
@@ -63,27 +62,27 @@ impl Step<'_> {
 
     /// Deletes a pod.
     pub(super) async fn delete(&self, pod: &Pod) -> Result<()> {
-        // What is wrong, the longer way tells.
-        let marked = self.template_copies.copies && self.this.writer.mark(pod).await.unwrap_or(false);
+        // On an error, the full request below reports it.
+        let marked = self.template_copies.copies && self.this.writer.mark_for_deletion(pod).await.unwrap_or(false);
         if marked { Ok(()) } else { self.this.delete_pod(&*self.set, pod).await }
     }
 
     fn pod_for(&self, node: &str) -> Pod {
-        place::pod_for(&self.set, node, &self.hash)
+        eligibility::pod_for(&self.set, node, &self.hash)
     }
 
-    /// Creates a pod: the first one of a generation in full, others like it. Where a scheduler could only agree they are
-    /// on their nodes at once.
+    /// Creates a pod: the first of a generation through full admission, the others as copies. Copies are bound to their
+    /// nodes at once where the scheduler could only agree.
     async fn copy(&self, node: &str) -> Result<()> {
         let (uid, generation) = (uid_of(&*self.set), self.set.metadata.generation);
-        let kept = self.template_copies.kept().get(uid).filter(|(of, _)| *of == generation).cloned();
-        if let Some((_, template_copy)) = kept {
-            let affinity = place::affinity_for(&self.set, node);
-            let place = Place { affinity, node: template_copy.is_light().then_some(node) };
-            return self.this.writer.cast(&template_copy, place).await.map(drop);
+        let templates = self.template_copies.lock().get(uid).filter(|(of, _)| *of == generation).cloned();
+        if let Some((_, template_copy)) = templates {
+            let affinity = eligibility::affinity_for(&self.set, node);
+            let placement = Placement { affinity, node: template_copy.fits_everywhere().then_some(node) };
+            return self.this.writer.create_copy(&template_copy, placement).await.map(drop);
         }
         let template_copy = self.this.writer.template_copy(&self.pod_for(node)).await?;
-        self.template_copies.kept().insert(uid.to_owned(), (generation, Arc::new(template_copy)));
+        self.template_copies.lock().insert(uid.to_owned(), (generation, Arc::new(template_copy)));
         Ok(())
     }
 }

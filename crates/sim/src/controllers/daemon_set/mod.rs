@@ -1,7 +1,7 @@
-//! Daemon sets: one pod on every node that suits.
+//! DaemonSet controller: one pod on every eligible node.
 
 mod copies;
-mod place;
+mod eligibility;
 mod rollout;
 mod set_index;
 mod status;
@@ -16,65 +16,65 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::backoff::Backoff;
-use super::common::{Controller, Outcome, Reconciled, created_at, name_of, patience, uid_of};
+use super::common::{Controller, Outcome, Reconciled, created_at, debounce_delay, name_of, uid_of};
 use super::pods;
-use super::revision::{Found, History, REVISION_HASH, Revised};
+use super::revision::{Found, History, REVISION_HASH, VersionedSet};
 use crate::Pod;
 use crate::context::Context;
 use crate::informer::key_of;
 use copies::PodTemplates;
-use place::{Place, Places, taints};
-use set_index::{Held, SetIndex, SetIndexes};
+use eligibility::{Eligibility, EligibilityRules, taints};
+use set_index::{IndexedPod, SetIndex, SetIndexes};
 
-/// Most pods that one reconcile creates or deletes.
-const BURST: usize = 250;
-/// Older clients tell pods of one template from others by this, on the set and on its pods.
+/// Maximum number of pods that one reconcile creates or deletes.
+const BURST_REPLICAS: usize = 250;
+/// Older clients identify the template generation of a set and its pods by this label.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
-/// How long a failed pod stays on its node before it is replaced.
+/// Backoff before a failed pod on a node is replaced.
 type Failures = Backoff<(Arc<str>, String)>;
 
 pub(crate) fn start(context: &Context, copies: bool) {
     let controller = Controller::new(context, "daemon-set-controller", "daemonset-controller");
     let caches = &context.caches;
-    // What changed must be known to have before anybody is told to look.
-    let set_indexes = SetIndexes::keep(context);
+    // Indexes subscribe first: they must be updated before the controller is enqueued.
+    let set_indexes = SetIndexes::start(context);
     controller.watch(&caches.daemon_sets);
     controller.watch_owned::<DaemonSet, _>(&caches.pods);
     controller.watch_owned::<DaemonSet, _>(&caches.controller_revisions);
     watch_nodes(&controller, &set_indexes);
     let failures = Arc::new(Failures::new(Duration::from_secs(1), Duration::from_secs(15 * 60)));
-    let template_copies = PodTemplates::keep(&caches.daemon_sets, copies);
+    let template_copies = PodTemplates::start(&caches.daemon_sets, copies);
     controller.run(2, move |this, key| {
         let (failures, template_copies, set_indexes) = (failures.clone(), template_copies.clone(), set_indexes.clone());
         async move { reconcile(&this, &failures, &template_copies, &set_indexes, &key).await }
     });
 }
 
-/// A node that comes, goes or changes concerns the sets whose pods may or may no longer run on it. With many nodes they wait
-/// for more of them to change: each set looks at all.
+/// Enqueues the sets whose pods a node change affects. With many nodes the delay grows, as each reconcile lists all
+/// nodes.
 fn watch_nodes(controller: &Controller, set_indexes: &Arc<SetIndexes>) {
     let (caches, set_indexes) = (&controller.context.caches, set_indexes.clone());
     let (queue, sets, nodes) = (controller.queue.clone(), caches.daemon_sets.clone(), caches.nodes.downgrade());
     controller.context.caches.nodes.subscribe(move |change| {
         if let (Some(old), Some(new)) = (change.old, change.new)
-            && suits_the_same(old, new)
+            && has_same_eligibility(old, new)
         {
             return;
         }
         set_indexes.note_node(change.key);
         for set in sets.list() {
-            let places = Places::of(&set);
-            let [old, new] = [change.old, change.new].map(|node| node.map(|node| places.judge(node)));
+            let rules = EligibilityRules::of(&set);
+            let [old, new] = [change.old, change.new].map(|node| node.map(|node| rules.evaluate(node)));
             if old != new {
-                queue.add_after(key_of(&set.metadata), patience(nodes.upgrade().map_or(0, |nodes| nodes.len())));
+                queue.add_after(key_of(&set.metadata), debounce_delay(nodes.upgrade().map_or(0, |nodes| nodes.len())));
             }
         }
     });
 }
 
-/// Whether a node, as it was and as it is, suits the same pods.
-fn suits_the_same(old: &Node, new: &Node) -> bool {
+/// Whether the same pods can run on the old and the new version of a node.
+fn has_same_eligibility(old: &Node, new: &Node) -> bool {
     old.metadata.labels == new.metadata.labels && taints(old) == taints(new)
 }
 
@@ -94,7 +94,7 @@ async fn reconcile(
     if set.metadata.deletion_timestamp.is_some() {
         return Ok(Outcome::Done);
     }
-    let Some(history) = find_history(this, &set).await? else { return Ok(Outcome::After(Duration::ZERO)) };
+    let Some(history) = find_history(this, &set).await? else { return Ok(Outcome::RequeueAfter(Duration::ZERO)) };
     let mut step = Step::new(this, template_copies, set_indexes, set, &history);
     let outcome = step.run(failures, &history).await;
     set_indexes.put(&step.set, step.set_index);
@@ -103,7 +103,7 @@ async fn reconcile(
 
 async fn find_history(this: &Controller, set: &Arc<DaemonSet>) -> Result<Option<History>> {
     let collisions = set.status.as_ref().and_then(|status| status.collision_count);
-    let revised = Revised {
+    let revised = VersionedSet {
         owner: &**set,
         selector: &set.spec.selector,
         template: &set.spec.template,
@@ -127,15 +127,15 @@ struct Step<'a> {
     template_copies: &'a PodTemplates,
     set_indexes: &'a SetIndexes,
     set: Arc<DaemonSet>,
-    /// When it began.
+    /// Start of the reconcile.
     now: Time,
-    /// The hash of the current revision.
+    /// Hash of the current ControllerRevision.
     hash: String,
-    /// All nodes, what they are to the set, and its pods.
+    /// Nodes, their eligibility, and the pods of the set.
     set_index: SetIndex,
-    /// Most nodes with a pod more, and most nodes without a pod, during a rollout.
+    /// `maxSurge` and `maxUnavailable` of the rollout, as counts.
     bounds: (usize, usize),
-    /// When to look again, if something is to be seen only by then.
+    /// Requeue delay, if a pod becomes available by time alone.
     wait: Option<Duration>,
 }
 
@@ -150,7 +150,10 @@ impl<'a> Step<'a> {
         let labels = history.current.metadata.labels.as_ref();
         let hash = labels.and_then(|labels| labels.get(REVISION_HASH)).cloned().unwrap_or_default();
         let set_index = set_indexes.take(&set, &hash, &this.context.caches);
-        let bounds = rollout::bounds(&set, set_index.nodes().filter(|(_, place, _)| *place == Place::Wanted).count());
+        let bounds = rollout::bounds(
+            &set,
+            set_index.nodes().filter(|(_, eligibility, _)| *eligibility == Eligibility::ShouldRun).count(),
+        );
         Self { this, template_copies, set_indexes, set, now: this.now(), hash, set_index, bounds, wait: None }
     }
 
@@ -158,23 +161,23 @@ impl<'a> Step<'a> {
         self.claim().await?;
         let managed = self.manage(failures).await;
         if managed.is_ok() {
-            if self.rolls() {
+            if self.is_rolling_update() {
                 self.roll().await?;
             }
             self.clean_up(history).await?;
         }
         let wait = self.write_status().await?;
-        managed.map(|soon| Outcome::after([wait, soon, self.wait].into_iter().flatten().min()))
+        managed.map(|soon| Outcome::requeue_after([wait, soon, self.wait].into_iter().flatten().min()))
     }
 
-    /// Takes in pods that nobody controls, and lets go of those that the set no longer selects.
+    /// Adopts orphan pods and releases pods that the set no longer selects.
     async fn claim(&mut self) -> Result<()> {
-        let (cache, strangers) = (&self.this.context.caches.pods, self.set_index.strangers());
-        for stranger in strangers.iter().filter_map(|key| cache.get(key)) {
-            self.this.release(&*self.set, &stranger).await?;
+        let (cache, unselected) = (&self.this.context.caches.pods, self.set_index.unselected());
+        for unselected_pod in unselected.iter().filter_map(|key| cache.get(key)) {
+            self.this.release(&*self.set, &unselected_pod).await?;
         }
         let adopted = self.this.adopt(&*self.set, &self.set.spec.selector, cache).await?;
-        if !strangers.is_empty() || !adopted.is_empty() {
+        if !unselected.is_empty() || !adopted.is_empty() {
             self.refresh();
         }
         Ok(())
@@ -184,45 +187,45 @@ impl<'a> Step<'a> {
         self.set_indexes.refresh(&mut self.set_index, &self.set, &self.this.context.caches);
     }
 
-    /// The pods under these keys, as far as they are still there.
+    /// The pods under these keys that still exist.
     fn read<'k>(&self, keys: impl IntoIterator<Item = &'k Arc<str>>) -> Vec<Arc<Pod>> {
         keys.into_iter().filter_map(|key| self.this.context.caches.pods.get(key)).collect()
     }
 
-    /// The pods that are not being deleted.
-    fn staying<'p>(&self, pods: impl IntoIterator<Item = &'p Held>) -> Vec<Arc<Pod>> {
-        self.read(pods.into_iter().filter(|held| !held.is_deleting).map(|held| &held.key))
+    /// The pods without a deletion timestamp.
+    fn not_deleting<'p>(&self, pods: impl IntoIterator<Item = &'p IndexedPod>) -> Vec<Arc<Pod>> {
+        self.read(pods.into_iter().filter(|indexed| !indexed.is_deleting).map(|indexed| &indexed.key))
     }
 
-    fn is_available(&self, held: &Held) -> bool {
-        held.until_available(self.set.spec.min_ready_seconds, &self.now).is_some_and(|left| left.is_zero())
+    fn is_available(&self, indexed: &IndexedPod) -> bool {
+        indexed.until_available(self.set.spec.min_ready_seconds, &self.now).is_some_and(|left| left.is_zero())
     }
 
-    /// Brings pods to nodes that lack one and takes away those that are too many. Answers when to look at failed pods.
+    /// Creates missing pods and deletes surplus ones. Returns when to retry failed pods.
     async fn manage(&mut self, failures: &Failures) -> Result<Option<Duration>> {
         let (mut missing, mut surplus, mut soon, mut crowded) = (Vec::new(), Vec::new(), None, Vec::new());
-        for (node, place, pods) in self.set_index.nodes() {
-            match (place, pods) {
-                (Place::Wanted, []) => missing.push(node.clone()),
-                (Place::Refused, pods) => surplus.extend(self.staying(pods)),
-                // So it is nearly everywhere.
+        for (node, eligibility, pods) in self.set_index.nodes() {
+            match (eligibility, pods) {
+                (Eligibility::ShouldRun, []) => missing.push(node.clone()),
+                (Eligibility::Ineligible, pods) => surplus.extend(self.not_deleting(pods)),
+                // The usual case for nearly every node.
                 (_, []) => {}
-                (_, [held]) if !held.is_terminal => {}
-                (_, pods) => crowded.push((node.clone(), self.staying(pods))),
+                (_, [indexed]) if !indexed.is_terminal => {}
+                (_, pods) => crowded.push((node.clone(), self.not_deleting(pods))),
             }
         }
         for (node, pods) in crowded {
             surplus.extend(self.surplus_on(&node, pods, failures, &mut soon));
         }
-        // Pods that no scheduler could bring to a node that is gone.
-        let lost = self.set_index.spots.values().filter(|spot| spot.place.is_none());
-        let lost = lost.flat_map(|spot| self.staying(&spot.pods));
-        surplus.extend(lost.filter(|pod| pods::node_name(pod).is_empty()));
+        // Pods that are bound to deleted nodes.
+        let orphaned = self.set_index.entries.values().filter(|node_entry| node_entry.eligibility.is_none());
+        let orphaned = orphaned.flat_map(|node_entry| self.not_deleting(&node_entry.pods));
+        surplus.extend(orphaned.filter(|pod| pods::node_name(pod).is_empty()));
         self.sync(surplus, missing).await?;
         Ok(soon)
     }
 
-    /// Which pods on a node are to go, because they ended or because others do their work.
+    /// Pods on a node to delete, because they finished or are duplicates.
     fn surplus_on(
         &mut self,
         node: &str,
@@ -256,7 +259,7 @@ impl<'a> Step<'a> {
             }
         }
         running.sort_by_key(|pod| (pods::node_name(pod).is_empty(), created_at(&**pod), name_of(&**pod).to_owned()));
-        if self.surges() {
+        if self.has_surge() {
             surplus.extend(self.surplus_of_surge(running));
         } else {
             surplus.extend(running.into_iter().skip(1));
@@ -264,7 +267,7 @@ impl<'a> Step<'a> {
         surplus
     }
 
-    /// With a surge, an old and a new pod share a node until the new one is available.
+    /// With `maxSurge`, an old and a new pod share a node until the new one is available.
     fn surplus_of_surge(&mut self, running: Vec<Arc<Pod>>) -> Vec<Arc<Pod>> {
         let (new, old): (Vec<_>, Vec<_>) = running.into_iter().partition(|pod| self.set_index.is_updated(pod));
         let mut surplus: Vec<_> = new.iter().skip(1).chain(old.iter().skip(1)).cloned().collect();
@@ -273,14 +276,14 @@ impl<'a> Step<'a> {
             match left {
                 _ if !pods::is_ready(old) => surplus.push(old.clone()),
                 Some(Duration::ZERO) => surplus.push(old.clone()),
-                Some(left) => self.look_after(left),
+                Some(left) => self.requeue_after(left),
                 None => {}
             }
         }
         surplus
     }
 
-    fn look_after(&mut self, delay: Duration) {
+    fn requeue_after(&mut self, delay: Duration) {
         self.wait = Some(self.wait.map_or(delay, |wait| wait.min(delay)));
     }
 
@@ -289,17 +292,17 @@ impl<'a> Step<'a> {
         if surplus.is_empty() && missing.is_empty() {
             return Ok(());
         }
-        if surplus.len() > BURST || missing.len() > BURST {
+        if surplus.len() > BURST_REPLICAS || missing.len() > BURST_REPLICAS {
             self.this.queue.add(key_of(&self.set.metadata));
         }
-        let failure = self.create(&missing[..missing.len().min(BURST)]).await;
-        let mut gone = HashSet::new();
-        for pod in surplus.iter().take(BURST) {
-            if gone.insert(uid_of(&**pod)) {
+        let failure = self.create(&missing[..missing.len().min(BURST_REPLICAS)]).await;
+        let mut deleted = HashSet::new();
+        for pod in surplus.iter().take(BURST_REPLICAS) {
+            if deleted.insert(uid_of(&**pod)) {
                 self.delete(pod).await?;
             }
         }
-        if let Some(error) = failure.filter(|error| !super::common::namespace_is_ending(error)) {
+        if let Some(error) = failure.filter(|error| !super::common::namespace_is_terminating(error)) {
             return Err(error);
         }
         self.refresh();
@@ -307,14 +310,14 @@ impl<'a> Step<'a> {
     }
 
     async fn clean_up(&self, history: &History) -> Result<()> {
-        let keep = self.set.spec.revision_history_limit;
-        if !history.is_longer_than(keep) {
+        let limit = self.set.spec.revision_history_limit;
+        if !history.is_longer_than(limit) {
             return Ok(());
         }
-        let staying = self.staying(self.set_index.pods());
-        let hashes = staying.iter().filter_map(|pod| pod.metadata.labels.as_ref()?.get(REVISION_HASH));
+        let not_deleting = self.not_deleting(self.set_index.pods());
+        let hashes = not_deleting.iter().filter_map(|pod| pod.metadata.labels.as_ref()?.get(REVISION_HASH));
         let hashes: HashSet<&String> = hashes.collect();
         let used = hashes.into_iter().map(|hash| format!("{}-{hash}", name_of(&*self.set))).collect();
-        history.clean_up(self.this, keep, &used).await
+        history.clean_up(self.this, limit, &used).await
     }
 }

@@ -1,26 +1,26 @@
-//! From one template to the next: old pods go first, or with a surge new ones come first.
+//! Rolling update: old pods are deleted first, or with `maxSurge` new ones are created first.
 
 use capstan_apiserver::error::Result;
 use k8s_openapi::api::apps::v1::DaemonSet;
 
 use super::super::common::{Round, scaled};
 use super::Step;
-use super::place::Place;
-use super::set_index::Held;
+use super::eligibility::Eligibility;
+use super::set_index::IndexedPod;
 
-/// The pods on a node that are not being deleted: at most one old and one new.
+/// The pods on a node without a deletion timestamp: at most one old and one new.
 struct Pair<'a> {
-    new: Option<&'a Held>,
-    old: Option<&'a Held>,
+    new: Option<&'a IndexedPod>,
+    old: Option<&'a IndexedPod>,
 }
 
 impl<'a> Pair<'a> {
-    /// The old and the new pod on a node, or nothing if there are several of one sort.
-    fn of(pods: &'a [Held]) -> Option<Self> {
+    /// The old and the new pod on a node; `None` if there are several of either.
+    fn of(pods: &'a [IndexedPod]) -> Option<Self> {
         let mut pair = Self { new: None, old: None };
-        for held in pods.iter().filter(|held| !held.is_deleting) {
-            let slot = if held.is_updated { &mut pair.new } else { &mut pair.old };
-            if slot.replace(held).is_some() {
+        for indexed in pods.iter().filter(|indexed| !indexed.is_deleting) {
+            let slot = if indexed.is_updated { &mut pair.new } else { &mut pair.old };
+            if slot.replace(indexed).is_some() {
                 return None;
             }
         }
@@ -29,18 +29,18 @@ impl<'a> Pair<'a> {
 }
 
 impl Step<'_> {
-    /// Whether pods are replaced when the template changes.
-    pub(super) fn rolls(&self) -> bool {
+    /// Whether the update strategy is `RollingUpdate`.
+    pub(super) fn is_rolling_update(&self) -> bool {
         let strategy = self.set.spec.update_strategy.as_ref();
         strategy.and_then(|strategy| strategy.type_.as_deref()) != Some("OnDelete")
     }
 
-    /// Whether new pods come before old ones go.
-    pub(super) fn surges(&self) -> bool {
-        self.rolls() && self.bounds.0 > 0
+    /// Whether new pods are created before old ones are deleted.
+    pub(super) fn has_surge(&self) -> bool {
+        self.is_rolling_update() && self.bounds.0 > 0
     }
 
-    /// Replaces as many old pods as may be missing.
+    /// Replaces as many old pods as `maxUnavailable` or `maxSurge` allows.
     pub(super) async fn roll(&mut self) -> Result<()> {
         let (surge, unavailable) = self.bounds;
         if surge == 0 { self.roll_down(unavailable).await } else { self.roll_up(surge).await }
@@ -48,11 +48,11 @@ impl Step<'_> {
 
     async fn roll_down(&mut self, max_unavailable: usize) -> Result<()> {
         let (mut unavailable, mut replaced, mut candidates) = (0, Vec::new(), Vec::new());
-        for spot in self.set_index.spots.values().filter(|spot| !spot.pods.is_empty()) {
-            match Pair::of(&spot.pods) {
+        for node_entry in self.set_index.entries.values().filter(|node_entry| !node_entry.pods.is_empty()) {
+            match Pair::of(&node_entry.pods) {
                 Some(Pair { new: None, old: Some(old) }) if self.is_available(old) => candidates.push(&old.key),
                 Some(Pair { new: None, old: Some(old) }) => {
-                    // It does no work, so replacing it costs nothing.
+                    // It is unavailable already, so replacing it costs nothing.
                     replaced.push(&old.key);
                     unavailable += 1;
                 }
@@ -68,13 +68,13 @@ impl Step<'_> {
 
     async fn roll_up(&mut self, max_surge: usize) -> Result<()> {
         let (mut surging, mut surplus, mut missing, mut candidates) = (0, Vec::new(), Vec::new(), Vec::new());
-        for (node, place, pods) in self.set_index.nodes() {
+        for (node, eligibility, pods) in self.set_index.nodes() {
             match Pair::of(pods) {
                 None => surging += 1,
                 Some(Pair { old: None, .. }) => {}
                 Some(Pair { new: None, old: Some(old) }) => {
-                    if place != Place::Wanted {
-                        // No new pod belongs there.
+                    if eligibility != Eligibility::ShouldRun {
+                        // No new pod may run there.
                     } else if self.is_available(old) {
                         candidates.push(node.clone());
                     } else {
@@ -96,7 +96,7 @@ impl Step<'_> {
     }
 }
 
-/// Most nodes with a pod more, and most nodes without a pod, of `wanted` nodes.
+/// `maxSurge` and `maxUnavailable` as counts of `wanted` nodes.
 pub(super) fn bounds(set: &DaemonSet, wanted: usize) -> (usize, usize) {
     let wanted = i32::try_from(wanted).unwrap_or(i32::MAX);
     let rolling = set.spec.update_strategy.as_ref().and_then(|strategy| strategy.rolling_update.as_ref());

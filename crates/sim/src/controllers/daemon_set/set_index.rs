@@ -1,8 +1,8 @@
-//! What a daemon set has on the nodes, kept from one reconcile to the next.
+//! Index of a DaemonSet's nodes and pods, updated incrementally between reconciles.
 //!
-//! A set has a pod on each of thousands of nodes, and few of them change between two looks. Everything here follows from
-//! the caches: what changed in them since the last look is read again before anything is decided, and a set_index that is
-//! missing, or of another template, is made anew from all of it.
+//! A set has a pod on each of thousands of nodes, and few of them change between two reconciles. The index derives from
+//! the caches alone: changed keys are read again before each decision, and an index that is missing or belongs to
+//! another template is rebuilt.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,36 +16,36 @@ use super::super::common::{annotation, created_at, uid_of};
 use super::super::pods;
 use super::super::revision::REVISION_HASH;
 use super::TEMPLATE_GENERATION;
-use super::place::{Place, Places, target_node};
+use super::eligibility::{Eligibility, EligibilityRules, target_node};
 use crate::Pod;
 use crate::caches::Caches;
 use crate::context::Context;
 use crate::informer::{Change, controller_of, key_of};
 use capstan_semantics::label_selector::selects;
 
-/// What is asked of a pod at every look: of thousands of pods, reading them is what takes time. The pod itself is in the
-/// cache, and is not kept in memory once there is a newer one.
-pub(super) struct Held {
+/// The fields of a pod that every reconcile reads: parsing thousands of pods is what takes time. The pod itself stays
+/// in the cache, so an outdated version is not retained.
+pub(super) struct IndexedPod {
     pub(super) key: Arc<str>,
-    /// When it was created, in seconds.
+    /// Creation time in seconds.
     pub(super) created: i64,
-    /// Whether it is of the current template.
+    /// Whether it has the current template.
     pub(super) is_updated: bool,
     pub(super) is_deleting: bool,
-    /// Whether it ended, well or not.
+    /// Whether its phase is `Succeeded` or `Failed`.
     pub(super) is_terminal: bool,
     pub(super) is_ready: bool,
-    /// Since when it is ready, in seconds.
+    /// When it became ready, in seconds.
     since: Option<i64>,
 }
 
-impl Held {
-    fn new(basis: &Basis, key: Arc<str>, pod: &Pod) -> Self {
+impl IndexedPod {
+    fn new(inputs: &IndexInputs, key: Arc<str>, pod: &Pod) -> Self {
         let ready = pods::ready_since(pod);
         Self {
             key,
             created: created_at(pod),
-            is_updated: basis.is_current(pod),
+            is_updated: inputs.is_current(pod),
             is_deleting: pods::is_deleting(pod),
             is_terminal: pods::is_terminal(pod),
             is_ready: ready.is_some(),
@@ -53,37 +53,37 @@ impl Held {
         }
     }
 
-    /// How long until the pod, if it is ready, counts as available.
+    /// Time until a ready pod counts as available.
     pub(super) fn until_available(&self, min_ready: Option<i32>, now: &Time) -> Option<Duration> {
         if self.is_ready { pods::left(self.since, min_ready, now) } else { None }
     }
 }
 
-/// A node.
+/// A node and the pods on it.
 #[derive(Default)]
-pub(super) struct Spot {
-    /// What the node is to the set; nothing if there is no such node.
-    pub(super) place: Option<Place>,
-    /// The pods that run there or are meant for it.
-    pub(super) pods: Vec<Held>,
+pub(super) struct NodeEntry {
+    /// Eligibility of the node; `None` if the node does not exist.
+    pub(super) eligibility: Option<Eligibility>,
+    /// The pods that are bound or pinned to it.
+    pub(super) pods: Vec<IndexedPod>,
 }
 
-/// What a set_index depends on beside nodes and pods.
+/// Inputs of an index beside nodes and pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Basis {
+struct IndexInputs {
     generation: Option<i64>,
-    /// The hash of the current revision.
+    /// Hash of the current ControllerRevision.
     hash: String,
     template_generation: Option<String>,
 }
 
-impl Basis {
+impl IndexInputs {
     fn of(set: &DaemonSet, hash: &str) -> Self {
         let template_generation = annotation(&set.metadata, TEMPLATE_GENERATION).map(str::to_owned);
         Self { generation: set.metadata.generation, hash: hash.to_owned(), template_generation }
     }
 
-    /// Whether a pod is of the current template.
+    /// Whether a pod has the current template.
     fn is_current(&self, pod: &Pod) -> bool {
         let labels = pod.metadata.labels.as_ref();
         let label = |key: &str| labels.and_then(|labels| labels.get(key)).map(String::as_str);
@@ -93,24 +93,24 @@ impl Basis {
     }
 }
 
-/// What a set has on the nodes.
+/// Nodes and pods of a set.
 pub(super) struct SetIndex {
-    basis: Basis,
-    /// By the names of the nodes: all there are, and those that pods are meant for though they are gone.
-    pub(super) spots: BTreeMap<Arc<str>, Spot>,
-    /// The node that each pod is counted on, by the key of the pod.
+    inputs: IndexInputs,
+    /// By node name: all nodes, and deleted ones that pods are still pinned to.
+    pub(super) entries: BTreeMap<Arc<str>, NodeEntry>,
+    /// Node of each pod, by pod key.
     targets: HashMap<Arc<str>, Arc<str>>,
-    /// The keys of pods that the set controls and does not select.
-    strangers: HashSet<Arc<str>>,
+    /// Keys of pods that the set controls but no longer selects.
+    unselected: HashSet<Arc<str>>,
 }
 
 impl SetIndex {
-    fn new(set: &DaemonSet, basis: Basis, caches: &Caches) -> Self {
-        let (spots, targets, strangers) = (BTreeMap::new(), HashMap::new(), HashSet::new());
-        let mut set_index = Self { basis, spots, targets, strangers };
-        let places = Places::of(set);
+    fn new(set: &DaemonSet, inputs: IndexInputs, caches: &Caches) -> Self {
+        let (entries, targets, unselected) = (BTreeMap::new(), HashMap::new(), HashSet::new());
+        let mut set_index = Self { inputs, entries, targets, unselected };
+        let rules = EligibilityRules::of(set);
         for node in caches.nodes.list() {
-            set_index.judge(&places, &key_of(&node.metadata), Some(&node));
+            set_index.update_node(&rules, &key_of(&node.metadata), Some(&node));
         }
         for pod in caches.pods.controlled_by(uid_of(set)) {
             set_index.count(set, key_of(&pod.metadata), &pod);
@@ -118,14 +118,14 @@ impl SetIndex {
         set_index
     }
 
-    fn refresh(&mut self, set: &DaemonSet, news: ChangedKeys, caches: &Caches) {
-        if !news.nodes.is_empty() {
-            let places = Places::of(set);
-            for name in news.nodes {
-                self.judge(&places, &name, caches.nodes.get(&name).as_deref());
+    fn refresh(&mut self, set: &DaemonSet, changed: ChangedKeys, caches: &Caches) {
+        if !changed.nodes.is_empty() {
+            let rules = EligibilityRules::of(set);
+            for name in changed.nodes {
+                self.update_node(&rules, &name, caches.nodes.get(&name).as_deref());
             }
         }
-        for key in news.pods {
+        for key in changed.pods {
             self.forget(&key);
             if let Some(pod) = caches.pods.get(&key) {
                 self.count(set, key, &pod);
@@ -133,65 +133,71 @@ impl SetIndex {
         }
     }
 
-    /// The nodes that there are, with what they are to the set.
-    pub(super) fn nodes(&self) -> impl Iterator<Item = (&Arc<str>, Place, &[Held])> {
-        self.spots.iter().filter_map(|(name, spot)| Some((name, spot.place?, spot.pods.as_slice())))
+    /// The existing nodes with their eligibility and pods.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = (&Arc<str>, Eligibility, &[IndexedPod])> {
+        self.entries
+            .iter()
+            .filter_map(|(name, node_entry)| Some((name, node_entry.eligibility?, node_entry.pods.as_slice())))
     }
 
     /// All pods.
-    pub(super) fn pods(&self) -> impl Iterator<Item = &Held> {
-        self.spots.values().flat_map(|spot| &spot.pods)
+    pub(super) fn pods(&self) -> impl Iterator<Item = &IndexedPod> {
+        self.entries.values().flat_map(|node_entry| &node_entry.pods)
     }
 
-    /// Whether a pod is of the current template.
+    /// Whether a pod has the current template.
     pub(super) fn is_updated(&self, pod: &Pod) -> bool {
-        self.basis.is_current(pod)
+        self.inputs.is_current(pod)
     }
 
-    /// The keys of pods that the set controls and does not select.
-    pub(super) fn strangers(&self) -> Vec<Arc<str>> {
-        self.strangers.iter().cloned().collect()
+    /// Keys of pods that the set controls but no longer selects.
+    pub(super) fn unselected(&self) -> Vec<Arc<str>> {
+        self.unselected.iter().cloned().collect()
     }
 
-    fn judge(&mut self, places: &Places<'_>, name: &Arc<str>, node: Option<&Node>) {
-        self.spots.entry(name.clone()).or_default().place = node.map(|node| places.judge(node));
+    fn update_node(&mut self, rules: &EligibilityRules<'_>, name: &Arc<str>, node: Option<&Node>) {
+        self.entries.entry(name.clone()).or_default().eligibility = node.map(|node| rules.evaluate(node));
         self.drop_if_empty(name);
     }
 
-    /// Counts a pod, if it is one of the set.
+    /// Adds a pod to the index, if the set controls it.
     fn count(&mut self, set: &DaemonSet, key: Arc<str>, pod: &Pod) {
         if controller_of(&pod.metadata).is_none_or(|owner| owner.uid != uid_of(set)) {
             return;
         }
         if !selects(&set.spec.selector, pod.metadata.labels.as_ref()) {
-            self.strangers.insert(key);
+            self.unselected.insert(key);
             return;
         }
         let Some(node) = target_node(pod) else { return };
-        let known = self.spots.get_key_value(node).map(|(name, _)| name.clone());
+        let known = self.entries.get_key_value(node).map(|(name, _)| name.clone());
         let name = known.unwrap_or_else(|| node.into());
         self.targets.insert(key.clone(), name.clone());
-        self.spots.entry(name).or_default().pods.push(Held::new(&self.basis, key, pod));
+        self.entries.entry(name).or_default().pods.push(IndexedPod::new(&self.inputs, key, pod));
     }
 
-    /// Counts a pod no longer.
+    /// Removes a pod from the index.
     fn forget(&mut self, key: &Arc<str>) {
-        self.strangers.remove(key);
+        self.unselected.remove(key);
         let Some(name) = self.targets.remove(key) else { return };
-        if let Some(spot) = self.spots.get_mut(&name) {
-            spot.pods.retain(|held| held.key != *key);
+        if let Some(node_entry) = self.entries.get_mut(&name) {
+            node_entry.pods.retain(|indexed| indexed.key != *key);
         }
         self.drop_if_empty(&name);
     }
 
     fn drop_if_empty(&mut self, name: &Arc<str>) {
-        if self.spots.get(name).is_some_and(|spot| spot.place.is_none() && spot.pods.is_empty()) {
-            self.spots.remove(name);
+        if self
+            .entries
+            .get(name)
+            .is_some_and(|node_entry| node_entry.eligibility.is_none() && node_entry.pods.is_empty())
+        {
+            self.entries.remove(name);
         }
     }
 }
 
-/// What changed in the caches since a set_index was made, by keys.
+/// Keys that changed in the caches since the index was built.
 #[derive(Default)]
 struct ChangedKeys {
     nodes: HashSet<Arc<str>>,
@@ -199,55 +205,56 @@ struct ChangedKeys {
 }
 
 #[derive(Default)]
-struct Kept {
-    /// Nothing while a reconcile works with it.
+struct IndexSlot {
+    /// `None` while a reconcile uses it.
     set_index: Option<SetIndex>,
-    news: ChangedKeys,
+    changed: ChangedKeys,
 }
 
-impl Kept {
-    /// How many pods it knows.
+impl IndexSlot {
+    /// Number of indexed pods.
     fn len(&self) -> usize {
-        self.news.pods.len()
-            + self.set_index.as_ref().map_or(0, |set_index| set_index.targets.len() + set_index.strangers.len())
+        self.changed.pods.len()
+            + self.set_index.as_ref().map_or(0, |set_index| set_index.targets.len() + set_index.unselected.len())
     }
 }
 
-/// The set_indexes of all sets, by their UIDs.
+/// The indexes of all sets, by UID.
 #[derive(Default)]
-pub(super) struct SetIndexes(Mutex<HashMap<String, Kept>>);
+pub(super) struct SetIndexes(Mutex<HashMap<String, IndexSlot>>);
 
 impl SetIndexes {
-    /// Keeps them as long as there are their sets.
-    pub(super) fn keep(context: &Context) -> Arc<Self> {
+    /// Retains indexes while their sets exist.
+    pub(super) fn start(context: &Context) -> Arc<Self> {
         let (caches, set_indexes) = (&context.caches, Arc::new(Self::default()));
         let counted = Arc::downgrade(&set_indexes);
-        let count = move || counted.upgrade().map_or(0, |set_indexes| set_indexes.kept().values().map(Kept::len).sum());
+        let count =
+            move || counted.upgrade().map_or(0, |set_indexes| set_indexes.lock().values().map(IndexSlot::len).sum());
         context.gauges.add("daemon sets: pods of set_indexes", count);
-        let told = Arc::downgrade(&set_indexes);
+        let weak = Arc::downgrade(&set_indexes);
         caches.daemon_sets.subscribe(move |change| {
-            let Some(set_indexes) = told.upgrade() else { return };
+            let Some(set_indexes) = weak.upgrade() else { return };
             let [old, new] = [change.old, change.new].map(|set| set.map(|set| uid_of(&**set)));
             if let Some(gone) = old.filter(|_| old != new) {
-                set_indexes.kept().remove(gone);
+                set_indexes.lock().remove(gone);
             }
             if let Some(new) = new.filter(|_| old != new) {
-                set_indexes.kept().entry(new.to_owned()).or_default();
+                set_indexes.lock().entry(new.to_owned()).or_default();
             }
         });
-        let told = Arc::downgrade(&set_indexes);
+        let weak = Arc::downgrade(&set_indexes);
         caches.pods.subscribe(move |change| {
-            if let Some(set_indexes) = told.upgrade() {
+            if let Some(set_indexes) = weak.upgrade() {
                 set_indexes.note_pod(change);
             }
         });
         set_indexes
     }
 
-    /// A node came, went, or suits others than before.
+    /// A node was created, deleted, or became eligible for other pods.
     pub(super) fn note_node(&self, name: &Arc<str>) {
-        for kept in self.kept().values_mut() {
-            kept.news.nodes.insert(name.clone());
+        for slot in self.lock().values_mut() {
+            slot.changed.nodes.insert(name.clone());
         }
     }
 
@@ -257,49 +264,49 @@ impl SetIndexes {
         if old.is_none() && new.is_none() {
             return;
         }
-        let mut kept = self.kept();
+        let mut slot = self.lock();
         for uid in [old, new].into_iter().flatten().filter_map(|pod| controller_of(&pod.metadata)).map(|one| &one.uid) {
-            if let Some(kept) = kept.get_mut(uid) {
-                kept.news.pods.insert(change.key.clone());
+            if let Some(slot) = slot.get_mut(uid) {
+                slot.changed.pods.insert(change.key.clone());
             }
         }
     }
 
-    /// The set_index of a set, as the caches are now. It is to be [brought back](Self::put).
+    /// The index of a set, updated from the caches. Return it with [`Self::put`].
     pub(super) fn take(&self, set: &DaemonSet, hash: &str, caches: &Caches) -> SetIndex {
-        let basis = Basis::of(set, hash);
-        let (last, news) = {
-            let mut kept = self.kept();
-            let kept = kept.get_mut(uid_of(set));
-            kept.map(|kept| (kept.set_index.take(), std::mem::take(&mut kept.news))).unwrap_or_default()
+        let inputs = IndexInputs::of(set, hash);
+        let (last, changed) = {
+            let mut slot = self.lock();
+            let slot = slot.get_mut(uid_of(set));
+            slot.map(|slot| (slot.set_index.take(), std::mem::take(&mut slot.changed))).unwrap_or_default()
         };
-        match last.filter(|last| last.basis == basis) {
+        match last.filter(|last| last.inputs == inputs) {
             Some(mut last) => {
-                last.refresh(set, news, caches);
+                last.refresh(set, changed, caches);
                 last
             }
-            None => SetIndex::new(set, basis, caches),
+            None => SetIndex::new(set, inputs, caches),
         }
     }
 
-    /// Brings a set_index up to the caches.
+    /// Updates an index from the caches.
     pub(super) fn refresh(&self, set_index: &mut SetIndex, set: &DaemonSet, caches: &Caches) {
-        let news = self.kept().get_mut(uid_of(set)).map(|kept| std::mem::take(&mut kept.news));
-        match news {
-            Some(news) => set_index.refresh(set, news, caches),
-            // The set is gone, and nobody is told of its pods.
-            None => *set_index = SetIndex::new(set, set_index.basis.clone(), caches),
+        let changed = self.lock().get_mut(uid_of(set)).map(|slot| std::mem::take(&mut slot.changed));
+        match changed {
+            Some(changed) => set_index.refresh(set, changed, caches),
+            // The set is deleted, so its pod changes are no longer recorded: rebuild.
+            None => *set_index = SetIndex::new(set, set_index.inputs.clone(), caches),
         }
     }
 
-    /// Brings a set_index back.
+    /// Returns an index.
     pub(super) fn put(&self, set: &DaemonSet, set_index: SetIndex) {
-        if let Some(kept) = self.kept().get_mut(uid_of(set)) {
-            kept.set_index = Some(set_index);
+        if let Some(slot) = self.lock().get_mut(uid_of(set)) {
+            slot.set_index = Some(set_index);
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, HashMap<String, Kept>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, IndexSlot>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,7 @@
-//! Deployments: replica sets, one per revision of the template, and the way from one to the next.
+//! Deployment controller: one ReplicaSet per revision of the template, and rollouts between them.
 //!
-//! A reconcile does one step and the status that follows from it; the replica sets' own changes bring the next one.
+//! A reconcile does one step and writes the resulting status; the change of the ReplicaSets triggers the next
+//! reconcile.
 
 mod rollout;
 mod scale;
@@ -16,15 +17,15 @@ use super::pods;
 use crate::context::Context;
 use capstan_semantics::label_selector;
 
-/// Which revision of the deployment a replica set is.
+/// Revision number of a ReplicaSet.
 pub(crate) const REVISION: &str = "deployment.kubernetes.io/revision";
-/// Which revisions it was before.
+/// Earlier revision numbers of a ReplicaSet.
 const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
-/// How many replicas the deployment had when the replica set was last scaled.
+/// `spec.replicas` of the Deployment when the ReplicaSet was last scaled.
 const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
-/// How many replicas the deployment might have had at most.
+/// Replicas plus `maxSurge` of the Deployment at that time.
 const MAX: &str = "deployment.kubernetes.io/max-replicas";
-/// Tells the pods of one revision from those of the others.
+/// Label that separates the pods of one revision from others.
 pub(crate) const TEMPLATE_HASH: &str = "pod-template-hash";
 
 pub(crate) fn start(context: &Context) {
@@ -35,7 +36,7 @@ pub(crate) fn start(context: &Context) {
     controller.run(2, |this, key| async move { reconcile(&this, &key).await });
 }
 
-/// A deployment that recreates waits for the last of its old pods.
+/// The strategy `Recreate` waits for the last old pod to terminate.
 fn watch_pods(controller: &Controller) {
     let (queue, caches) = (controller.queue.clone(), controller.context.caches.clone());
     controller.context.caches.pods.subscribe(move |change| {
@@ -63,9 +64,9 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
     if step.deployment.metadata.deletion_timestamp.is_some() {
         return step.write_status().await;
     }
-    step.note_pause().await?;
+    step.record_pause().await?;
     if is_paused(&step.deployment) || step.is_scaled() {
-        step.find_new(sets::IfMissing::Leave).await?;
+        step.sync_new_set(sets::IfMissing::Skip).await?;
         step.scale().await?;
         if is_paused(&step.deployment) {
             step.clean_up().await?;
@@ -79,20 +80,20 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
 struct Step<'a> {
     this: &'a Controller,
     deployment: Arc<Deployment>,
-    /// All replica sets of the deployment.
+    /// All ReplicaSets of the Deployment.
     sets: Vec<Arc<ReplicaSet>>,
 }
 
 impl Step<'_> {
-    /// The replica set of the current template, if there is one.
+    /// The ReplicaSet of the current template, if it exists.
     fn new_set(&self) -> Option<Arc<ReplicaSet>> {
         let mut sets = self.sets.clone();
         super::replica_set::by_age(&mut sets);
-        // The oldest one wins, so that the choice stays the same when a hash scheme changes.
+        // The oldest match wins, so that the choice is stable when the hash algorithm changes.
         sets.into_iter().find(|set| sets::same_template(set, &self.deployment))
     }
 
-    /// All replica sets but that of the current template, oldest first.
+    /// All ReplicaSets except that of the current template, oldest first.
     fn old_sets(&self) -> Vec<Arc<ReplicaSet>> {
         let new = self.new_set().map(|set| set.metadata.uid.clone());
         let mut old: Vec<_> = self.sets.iter().filter(|set| Some(&set.metadata.uid) != new.as_ref()).cloned().collect();
@@ -100,7 +101,7 @@ impl Step<'_> {
         old
     }
 
-    /// Takes in the new state of a replica set.
+    /// Replaces a ReplicaSet by its updated version.
     fn put(&mut self, set: Arc<ReplicaSet>) {
         match self.sets.iter_mut().find(|mine| mine.metadata.uid == set.metadata.uid) {
             Some(mine) => *mine = set,
@@ -120,7 +121,7 @@ impl Step<'_> {
         max_unavailable(&self.deployment)
     }
 
-    /// Whether the number of replicas changed since the replica sets were last scaled.
+    /// Whether `spec.replicas` changed since the ReplicaSets were last scaled.
     fn is_scaled(&self) -> bool {
         let wanted = self.replicas().to_string();
         self.sets
@@ -129,7 +130,7 @@ impl Step<'_> {
     }
 }
 
-/// How many pods a replica set is to have.
+/// `spec.replicas` of a ReplicaSet.
 fn replicas(set: &ReplicaSet) -> i32 {
     set.spec.replicas.unwrap_or(1)
 }
@@ -150,7 +151,7 @@ fn recreates(deployment: &Deployment) -> bool {
     deployment.spec.strategy.as_ref().and_then(|strategy| strategy.type_.as_deref()) == Some("Recreate")
 }
 
-/// Most pods above the wanted number, and most below it. Both cannot be nothing, or there would be no way forward.
+/// `maxSurge` and `maxUnavailable` as counts. They cannot both be zero, or the rollout could not progress.
 fn bounds(deployment: &Deployment) -> (i32, i32) {
     let replicas = deployment.spec.replicas.unwrap_or(1);
     let rolling = deployment.spec.strategy.as_ref().and_then(|strategy| strategy.rolling_update.as_ref());

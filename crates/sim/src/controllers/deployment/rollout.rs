@@ -1,4 +1,4 @@
-//! The way from one revision to the next: a few pods at a time, or all at once.
+//! Rollout strategies: `RollingUpdate` and `Recreate`.
 
 use std::sync::Arc;
 
@@ -6,24 +6,24 @@ use capstan_apiserver::error::Result;
 use capstan_apiserver::ops::DeleteOptions;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 
-use super::super::common::{Reconciled, ignore_absent, number_in, uid_of};
+use super::super::common::{Reconciled, ignore_not_found, parse_annotation, uid_of};
 use super::super::pods;
 use super::sets::IfMissing;
 use super::{REVISION, Step, available, replicas, total};
 
 impl Step<'_> {
-    /// Replaces pods a few at a time: first up, as far as the surge allows, then down, as far as availability allows.
+    /// Rolling update: scales the new ReplicaSet up within `maxSurge`, then old ones down within `maxUnavailable`.
     pub(super) async fn roll(&mut self) -> Reconciled {
-        self.find_new(IfMissing::Create).await?;
+        self.sync_new_set(IfMissing::Create).await?;
         if !self.scale_new_up().await? && !self.scale_old_down().await? && self.is_complete() {
             self.clean_up().await?;
         }
         self.write_rollout_status().await
     }
 
-    /// Replaces all pods at once: the new ones come when the old ones are gone.
+    /// Recreate: scales the new ReplicaSet up once all old pods are gone.
     pub(super) async fn recreate(&mut self) -> Reconciled {
-        self.find_new(IfMissing::Leave).await?;
+        self.sync_new_set(IfMissing::Skip).await?;
         let mut scaled = false;
         for set in self.old_sets() {
             if replicas(&set) > 0 {
@@ -31,10 +31,10 @@ impl Step<'_> {
                 scaled = true;
             }
         }
-        if scaled || self.old_pods_are_there() {
+        if scaled || self.has_old_pods() {
             return self.write_rollout_status().await;
         }
-        self.find_new(IfMissing::Create).await?;
+        self.sync_new_set(IfMissing::Create).await?;
         if let Some(new) = self.new_set() {
             self.resize(&new, self.replicas()).await?;
         }
@@ -44,7 +44,7 @@ impl Step<'_> {
         self.write_rollout_status().await
     }
 
-    fn old_pods_are_there(&self) -> bool {
+    fn has_old_pods(&self) -> bool {
         let cache = &self.this.context.caches.pods;
         self.old_sets().iter().any(|set| cache.controlled_by(uid_of(&**set)).iter().any(|pod| !pods::is_terminal(pod)))
     }
@@ -59,7 +59,7 @@ impl Step<'_> {
         self.resize(&new, size).await
     }
 
-    /// How large the new replica set may be now, if it has `has` replicas.
+    /// Allowed size of the new ReplicaSet if it has `has` replicas.
     pub(super) fn new_size(&self, has: i32) -> i32 {
         if super::recreates(&self.deployment) {
             return self.replicas();
@@ -84,7 +84,7 @@ impl Step<'_> {
         Ok(cleaned || scaled)
     }
 
-    /// Old pods that are not available anyway go first.
+    /// Scales down unavailable old pods first.
     async fn drop_unhealthy(&mut self, mut room: i32) -> Result<bool> {
         let mut scaled = false;
         for set in self.old_sets() {
@@ -110,19 +110,19 @@ impl Step<'_> {
         Ok(scaled)
     }
 
-    /// Deletes the oldest of the empty replica sets, beyond those that are kept for a rollback.
+    /// Deletes the oldest empty ReplicaSets beyond `revisionHistoryLimit`.
     pub(super) async fn clean_up(&mut self) -> Result<()> {
-        let keep = usize::try_from(self.deployment.spec.revision_history_limit.unwrap_or(10)).unwrap_or(0);
+        let limit = usize::try_from(self.deployment.spec.revision_history_limit.unwrap_or(10)).unwrap_or(0);
         let mut old: Vec<Arc<ReplicaSet>> = self.old_sets();
         old.retain(|set| set.metadata.deletion_timestamp.is_none());
-        old.sort_by_key(|set| number_in::<i64>(&set.metadata, REVISION).unwrap_or(0));
-        let surplus = old.len().saturating_sub(keep);
+        old.sort_by_key(|set| parse_annotation::<i64>(&set.metadata, REVISION).unwrap_or(0));
+        let surplus = old.len().saturating_sub(limit);
         for set in &old[..surplus] {
             let status = set.status.clone().unwrap_or_default();
             if status.replicas != 0 || replicas(set) != 0 || set.metadata.generation > status.observed_generation {
                 continue;
             }
-            ignore_absent(self.this.writer.delete(&**set, DeleteOptions::default()).await)?;
+            ignore_not_found(self.this.writer.delete(&**set, DeleteOptions::default()).await)?;
             self.sets.retain(|mine| mine.metadata.uid != set.metadata.uid);
         }
         Ok(())

@@ -1,15 +1,15 @@
-//! A new number of replicas: spread over the revisions that are there, in proportion, while a rollout goes on.
+//! Proportional scaling: a new replica count is spread over the existing revisions during a rollout.
 
 use std::sync::Arc;
 
 use capstan_apiserver::error::Result;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 
-use super::super::common::{created_at, name_of, number_in};
+use super::super::common::{created_at, name_of, parse_annotation};
 use super::{DESIRED, MAX, Step, available, recreates, replicas, total};
 
 impl Step<'_> {
-    /// Brings the replica sets to the wanted number of replicas without moving pods between revisions.
+    /// Scales the ReplicaSets to the desired replica count without moving pods between revisions.
     pub(super) async fn scale(&mut self) -> Result<()> {
         if let Some(only) = self.active_or_latest() {
             if replicas(&only) != self.replicas() || self.is_scaled() {
@@ -26,7 +26,7 @@ impl Step<'_> {
         if recreates(&self.deployment) { Ok(()) } else { self.scale_in_proportion().await }
     }
 
-    /// The only replica set with replicas, or the newest one if none has any; nothing if several have.
+    /// The only ReplicaSet with replicas, or the newest if none has any; `None` if several have.
     fn active_or_latest(&self) -> Option<Arc<ReplicaSet>> {
         let active: Vec<_> = self.sets.iter().filter(|set| replicas(set) > 0).cloned().collect();
         match active.as_slice() {
@@ -36,17 +36,17 @@ impl Step<'_> {
         }
     }
 
-    /// Whether the new replica set has all replicas of the deployment, available.
+    /// Whether the new ReplicaSet has all replicas of the Deployment, available.
     fn is_saturated(&self, set: &ReplicaSet) -> bool {
         let wanted = self.replicas();
-        replicas(set) == wanted && number_in(&set.metadata, DESIRED) == Some(wanted) && available(set) == wanted
+        replicas(set) == wanted && parse_annotation(&set.metadata, DESIRED) == Some(wanted) && available(set) == wanted
     }
 
     async fn scale_in_proportion(&mut self) -> Result<()> {
         let mut sets: Vec<_> = self.sets.iter().filter(|set| replicas(set) > 0).cloned().collect();
         let allowed = if self.replicas() > 0 { self.replicas() + self.max_surge() } else { 0 };
         let change = allowed - total(&sets);
-        // Larger ones take more of it; of equal ones the newer when growing, the older when shrinking.
+        // Larger ones get a larger share; of equal ones the newer when scaling up, the older when scaling down.
         sets.sort_by_key(|set| {
             let age = if change > 0 { -created_at(&**set) } else { created_at(&**set) };
             (-replicas(set), age, name_of(&**set).to_owned())
@@ -67,7 +67,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// A replica set's share of a change, of which `given` went to others.
+    /// A ReplicaSet's share of a change, of which `given` went to others.
     fn share(&self, set: &ReplicaSet, change: i32, given: i32) -> i32 {
         let fraction = self.fraction(set);
         let left = change - given;
@@ -79,7 +79,7 @@ impl Step<'_> {
             return -replicas(set);
         }
         let now = self.replicas() + self.max_surge();
-        let before = number_in(&set.metadata, MAX)
+        let before = parse_annotation(&set.metadata, MAX)
             .filter(|max| *max > 0)
             .or_else(|| self.deployment.status.as_ref().and_then(|status| status.replicas))
             .filter(|max| *max > 0)

@@ -1,4 +1,4 @@
-//! The replica sets of a deployment: finding and making that of the current template, and its annotations.
+//! ReplicaSets of a Deployment: finds or creates that of the current template, and syncs its annotations.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,15 +8,15 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::super::common::{annotation, name_of, namespace_of, number_in, set_in, uid_of};
+use super::super::common::{annotation, name_of, namespace_of, parse_annotation, set_in, uid_of};
 use super::super::{hash, pods::controller_ref};
 use super::status::Progress;
 use super::{DESIRED, MAX, REVISION, REVISION_HISTORY, Step, TEMPLATE_HASH, replicas};
 use crate::informer::controller_of;
 use crate::writer::is_already_exists;
 
-/// Annotations that are the deployment's own and do not go to its replica sets.
-const OWN: &[&str] = &[
+/// Annotations of the Deployment that are not copied to its ReplicaSets.
+const SKIPPED_ANNOTATIONS: &[&str] = &[
     "kubectl.kubernetes.io/last-applied-configuration",
     REVISION,
     REVISION_HISTORY,
@@ -25,16 +25,16 @@ const OWN: &[&str] = &[
     "deprecated.deployment.rollback.to",
 ];
 
-/// What to do when no replica set has the current template.
+/// What to do when no ReplicaSet has the current template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IfMissing {
     /// Create one.
     Create,
-    /// Do without.
-    Leave,
+    /// Skip it.
+    Skip,
 }
 
-/// Whether a replica set has the template of a deployment.
+/// Whether a ReplicaSet has the template of a Deployment.
 pub(super) fn same_template(set: &ReplicaSet, deployment: &Deployment) -> bool {
     let Some(mut theirs) = set.spec.template.clone() else { return false };
     let mut ours = deployment.spec.template.clone();
@@ -47,12 +47,12 @@ pub(super) fn same_template(set: &ReplicaSet, deployment: &Deployment) -> bool {
 }
 
 fn revision(meta: &ObjectMeta) -> i64 {
-    number_in(meta, REVISION).unwrap_or(0)
+    parse_annotation(meta, REVISION).unwrap_or(0)
 }
 
 impl Step<'_> {
-    /// Makes sure that the replica set of the current template is there and carries the newest revision.
-    pub(super) async fn find_new(&mut self, if_missing: IfMissing) -> Result<()> {
+    /// Ensures that the ReplicaSet of the current template exists and has the highest revision.
+    pub(super) async fn sync_new_set(&mut self, if_missing: IfMissing) -> Result<()> {
         let revision = self.old_sets().iter().map(|set| revision(&set.metadata)).max().unwrap_or(0) + 1;
         match self.new_set() {
             Some(set) => self.refresh(set, revision).await,
@@ -69,12 +69,12 @@ impl Step<'_> {
         let found = Progress::found(name_of(&*set));
         let revision = annotation(&set.metadata, REVISION).unwrap_or_default().to_owned();
         self.put(set);
-        self.note_revision(&revision, found).await
+        self.record_revision(&revision, found).await
     }
 
     async fn create_new(&mut self, revision: i64) -> Result<()> {
         let collisions = self.deployment.status.as_ref().and_then(|status| status.collision_count);
-        let mut set = self.fresh_set(collisions);
+        let mut set = self.build_new_set(collisions);
         annotate(&mut set.metadata, &self.deployment, revision, false);
         let size = self.new_size(0);
         set.spec.replicas = Some(size);
@@ -83,7 +83,7 @@ impl Step<'_> {
         let created = match self.this.writer.create(&set).await {
             Ok(created) => created,
             Err(error) if is_already_exists(&error) => self.existing(&set, error).await?,
-            Err(error) => return self.note_failure(error).await,
+            Err(error) => return self.record_failure(error).await,
         };
         let name = name_of(&*created).to_owned();
         if size > 0 {
@@ -91,22 +91,22 @@ impl Step<'_> {
             self.this.normal(&*self.deployment, "ScalingReplicaSet", message);
         }
         self.put(created);
-        self.note_revision(&revision.to_string(), Progress::created(&name)).await
+        self.record_revision(&revision.to_string(), Progress::created(&name)).await
     }
 
-    /// A replica set of the name is there: ours after all, or a hash collision, which the next attempt avoids.
+    /// A ReplicaSet of that name exists: ours after all, or a hash collision, which the next attempt avoids.
     async fn existing(&mut self, set: &ReplicaSet, error: Status) -> Result<Arc<ReplicaSet>> {
         let (namespace, name) = (namespace_of(set), name_of(set));
-        let there: ReplicaSet = self.this.writer.read(Some(namespace), name).await?;
-        let ours = controller_of(&there.metadata).is_some_and(|owner| owner.uid == uid_of(&*self.deployment));
-        if ours && same_template(&there, &self.deployment) {
-            return Ok(Arc::new(there));
+        let live_set: ReplicaSet = self.this.writer.read(Some(namespace), name).await?;
+        let ours = controller_of(&live_set.metadata).is_some_and(|owner| owner.uid == uid_of(&*self.deployment));
+        if ours && same_template(&live_set, &self.deployment) {
+            return Ok(Arc::new(live_set));
         }
-        self.note_collision().await?;
+        self.record_collision().await?;
         Err(error)
     }
 
-    fn fresh_set(&self, collisions: Option<i32>) -> ReplicaSet {
+    fn build_new_set(&self, collisions: Option<i32>) -> ReplicaSet {
         let hash = hash::short(&self.deployment.spec.template, collisions);
         let mut template: PodTemplateSpec = self.deployment.spec.template.clone();
         set_in(&mut template.metadata.get_or_insert_default().labels, TEMPLATE_HASH, &hash);
@@ -130,7 +130,7 @@ impl Step<'_> {
         }
     }
 
-    /// Gives a replica set its size. Answers whether that changed the size.
+    /// Scales a ReplicaSet. Returns whether its size changed.
     pub(super) async fn resize(&mut self, set: &Arc<ReplicaSet>, size: i32) -> Result<bool> {
         let mut next = ReplicaSet::clone(set);
         next.spec.replicas = Some(size);
@@ -150,10 +150,10 @@ impl Step<'_> {
     }
 }
 
-/// Gives a replica set the annotations of its deployment and a revision, which only ever rises.
+/// Copies the Deployment's annotations to a ReplicaSet and sets its revision, which never decreases.
 fn annotate(meta: &mut ObjectMeta, deployment: &Deployment, new: i64, exists: bool) {
     let theirs: BTreeMap<_, _> = deployment.metadata.annotations.clone().unwrap_or_default();
-    for (key, value) in theirs.into_iter().filter(|(key, _)| !OWN.contains(&key.as_str())) {
+    for (key, value) in theirs.into_iter().filter(|(key, _)| !SKIPPED_ANNOTATIONS.contains(&key.as_str())) {
         set_in(&mut meta.annotations, &key, value);
     }
     let old = annotation(meta, REVISION).map(str::to_owned);

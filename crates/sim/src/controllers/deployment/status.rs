@@ -1,4 +1,4 @@
-//! What a deployment says about itself: counts, availability, progress.
+//! Status of a Deployment: counts, and the conditions `Available`, `Progressing` and `ReplicaFailure`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +15,14 @@ const REPLICA_FAILURE: &str = "ReplicaFailure";
 const ALL_AVAILABLE: &str = "NewReplicaSetAvailable";
 const TIMED_OUT: &str = "ProgressDeadlineExceeded";
 
-/// What happened to the replica set of the current template.
+/// Progress of the ReplicaSet of the current template.
 pub(super) struct Progress {
     reason: &'static str,
     message: String,
 }
 
 impl Progress {
-    /// It was there already.
+    /// It existed already.
     pub(super) fn found(name: &str) -> Self {
         Self { reason: "FoundNewReplicaSet", message: format!("Found new replica set \"{name}\"") }
     }
@@ -34,42 +34,42 @@ impl Progress {
 }
 
 impl Step<'_> {
-    /// Writes the status without a view on progress, as while scaling or paused.
+    /// Writes the status without a `Progressing` update, as while scaling or paused.
     pub(super) async fn write_status(&mut self) -> Reconciled {
         let status = self.status();
         self.write(status).await?;
         Ok(Outcome::Done)
     }
 
-    /// Writes the status of a rollout, and comes back when it may be overdue.
+    /// Writes the status of a rollout, and requeues for its progress deadline.
     pub(super) async fn write_rollout_status(&mut self) -> Reconciled {
         let mut status = self.status();
         match self.deadline() {
             None => remove(&mut status, PROGRESSING),
-            Some(_) => self.judge_progress(&mut status),
+            Some(_) => self.update_progressing(&mut status),
         }
         remove(&mut status, REPLICA_FAILURE);
         if let Some(failure) = self.replica_failure() {
             set(&mut status, failure);
         }
         self.write(status).await?;
-        Ok(Outcome::after(self.until_overdue()))
+        Ok(Outcome::requeue_after(self.until_overdue()))
     }
 
-    /// Whether the rollout is over, as the last written status says.
+    /// Whether the last written status reports a complete rollout.
     pub(super) fn is_complete(&self) -> bool {
         self.deployment.status.as_ref().is_some_and(|status| self.completes(status))
     }
 
-    /// Notes that the deployment was paused or resumed: time does not count meanwhile.
-    pub(super) async fn note_pause(&mut self) -> Result<()> {
+    /// Records in `Progressing` that the Deployment was paused or resumed: the deadline does not run meanwhile.
+    pub(super) async fn record_pause(&mut self) -> Result<()> {
         if self.deadline().is_none() {
             return Ok(());
         }
         let mut status = self.deployment.status.clone().unwrap_or_default();
         let reason = find(&status, PROGRESSING).and_then(|condition| condition.reason.clone()).unwrap_or_default();
         let (paused, noted) = (is_paused(&self.deployment), reason == "DeploymentPaused");
-        // A rollout that timed out stays so.
+        // A rollout that timed out remains timed out.
         if reason == TIMED_OUT || paused == noted {
             return Ok(());
         }
@@ -81,10 +81,10 @@ impl Step<'_> {
         self.write(status).await
     }
 
-    /// Gives the deployment the revision of its new replica set, and notes progress if nothing was said about it yet.
-    pub(super) async fn note_revision(&mut self, revision: &str, progress: Progress) -> Result<()> {
+    /// Sets the revision annotation of the Deployment, and adds `Progressing` if it is absent.
+    pub(super) async fn record_revision(&mut self, revision: &str, progress: Progress) -> Result<()> {
         let mut next = Deployment::clone(&self.deployment);
-        // Through the status, because a new annotation on the deployment itself would be a new generation.
+        // Written with the status: a new annotation through the main resource would be a new generation.
         set_in(&mut next.metadata.annotations, REVISION, revision);
         let status = next.status.get_or_insert_default();
         let is_new = progress.reason == "NewReplicaSetCreated";
@@ -95,15 +95,15 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// Notes that a hash was taken, so that the next one differs.
-    pub(super) async fn note_collision(&mut self) -> Result<()> {
+    /// Increments `collisionCount`, so that the next hash differs.
+    pub(super) async fn record_collision(&mut self) -> Result<()> {
         let mut status = self.deployment.status.clone().unwrap_or_default();
         status.collision_count = Some(status.collision_count.unwrap_or(0) + 1);
         self.write(status).await
     }
 
-    /// Notes that the new replica set could not be created.
-    pub(super) async fn note_failure(&mut self, error: Status) -> Result<()> {
+    /// Records that the new ReplicaSet could not be created.
+    pub(super) async fn record_failure(&mut self, error: Status) -> Result<()> {
         let message = format!("Failed to create new replica set: {error}");
         if self.deadline().is_some() {
             let mut status = self.deployment.status.clone().unwrap_or_default();
@@ -148,7 +148,7 @@ impl Step<'_> {
         status
     }
 
-    fn judge_progress(&self, status: &mut DeploymentStatus) {
+    fn update_progressing(&self, status: &mut DeploymentStatus) {
         let current = find(status, PROGRESSING).cloned();
         let reason = current.as_ref().and_then(|condition| condition.reason.as_deref());
         if status.replicas == status.updated_replicas && reason == Some(ALL_AVAILABLE) {
@@ -175,7 +175,7 @@ impl Step<'_> {
         }
     }
 
-    /// Whether all replicas are of the current template and available, and no others are left.
+    /// Whether all replicas have the current template, are available, and no old ones remain.
     fn completes(&self, status: &DeploymentStatus) -> bool {
         let wanted = self.replicas();
         status.updated_replicas.unwrap_or(0) == wanted
@@ -184,7 +184,7 @@ impl Step<'_> {
             && status.observed_generation >= self.deployment.metadata.generation
     }
 
-    /// Whether more pods are new, fewer are old, or more are ready than the last status said.
+    /// Whether more pods are updated, fewer are old, or more are ready than in the last status.
     fn progresses(&self, status: &DeploymentStatus) -> bool {
         let before = self.deployment.status.clone().unwrap_or_default();
         let old = |status: &DeploymentStatus| status.replicas.unwrap_or(0) - status.updated_replicas.unwrap_or(0);
@@ -203,7 +203,7 @@ impl Step<'_> {
         }
     }
 
-    /// When to look whether the rollout is overdue.
+    /// Delay until the progress deadline.
     fn until_overdue(&self) -> Option<Duration> {
         let status = self.deployment.status.as_ref()?;
         let condition = find(status, PROGRESSING)?;
@@ -211,7 +211,7 @@ impl Step<'_> {
             return None;
         }
         let left = self.seconds_left(condition)?;
-        // One second more, because times have no fractions.
+        // Plus one second, as timestamps have no fractions.
         Some(Duration::from_secs(u64::try_from(left).unwrap_or(0) + 1))
     }
 
@@ -258,7 +258,7 @@ fn find<'a>(status: &'a DeploymentStatus, kind: &str) -> Option<&'a DeploymentCo
     status.conditions.as_ref()?.iter().find(|condition| condition.type_.as_deref() == Some(kind))
 }
 
-/// Replaces a condition, unless it says the same already.
+/// Replaces a condition, unless it is equal.
 fn set(status: &mut DeploymentStatus, mut condition: DeploymentCondition) {
     let kind = condition.type_.clone().unwrap_or_default();
     if let Some(current) = find(status, &kind) {

@@ -1,4 +1,4 @@
-//! The Endpoints object of a service: all addresses in one place, for clients that know no slices.
+//! The Endpoints object of a Service: all addresses in one object, for clients that do not read EndpointSlices.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,13 +6,15 @@ use std::sync::Arc;
 use capstan_apiserver::ops::DeleteOptions;
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Service};
 
-use super::super::common::{Controller, Outcome, Reconciled, annotation, ignore_absent, namespace_is_ending, set_in};
+use super::super::common::{
+    Controller, Outcome, Reconciled, annotation, ignore_not_found, namespace_is_terminating, set_in,
+};
 use super::super::pods;
 use super::{hostname, ip, labels, members, meta_for, publishes_not_ready, selector, target, target_port, watch};
 use crate::Pod;
 use crate::context::Context;
 
-/// More addresses do not fit.
+/// Maximum number of addresses; the rest is truncated.
 const CAPACITY: usize = 1000;
 const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
 const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
@@ -27,9 +29,9 @@ pub(super) fn start(context: &Context) {
 async fn reconcile(this: &Controller, key: &str) -> Reconciled {
     let old = this.context.caches.endpoints.get(key);
     let Some(service) = this.context.caches.services.get(key) else {
-        // Endpoints of services without a selector are their user's own, also in the end.
+        // Endpoints of Services without a selector belong to the user, also on deletion.
         if let Some(old) = old.filter(|old| is_ours(old)) {
-            ignore_absent(this.writer.delete(&*old, DeleteOptions::default()).await)?;
+            ignore_not_found(this.writer.delete(&*old, DeleteOptions::default()).await)?;
         }
         return Ok(Outcome::Done);
     };
@@ -52,7 +54,7 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
                 set_in(&mut metadata.annotations, OVER_CAPACITY, "truncated");
             }
             match this.writer.create(&Endpoints { metadata, subsets }).await {
-                Err(error) if namespace_is_ending(&error) => {}
+                Err(error) if namespace_is_terminating(&error) => {}
                 other => other.map(drop)?,
             }
         }
@@ -64,7 +66,7 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
             } else if annotation(&next.metadata, OVER_CAPACITY).is_some() {
                 next.metadata.annotations.get_or_insert_default().remove(OVER_CAPACITY);
             }
-            // Nothing and an empty list are the same.
+            // Absent and empty lists are equal.
             if next.subsets.clone().unwrap_or_default() != subsets.clone().unwrap_or_default() {
                 next.subsets = subsets;
             }

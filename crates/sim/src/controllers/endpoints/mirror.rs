@@ -1,4 +1,4 @@
-//! Slices for Endpoints that users write themselves, for services without a selector: who reads slices sees them too.
+//! EndpointSlice mirroring: slices for user-written Endpoints of Services without a selector.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::super::common::{
-    Controller, Outcome, Reconciled, annotation, ignore_absent, name_of, namespace_is_ending, uid_of,
+    Controller, Outcome, Reconciled, annotation, ignore_not_found, name_of, namespace_is_terminating, uid_of,
 };
 use super::super::pods::controller_ref;
 use super::selector;
 use super::slices::{MANAGED_BY, SERVICE_NAME, label, same};
 use crate::context::Context;
 
-/// More addresses of a subset are not mirrored.
-const MOST: usize = 1000;
+/// Maximum number of addresses per subset that are mirrored.
+const MAX_ENDPOINTS_PER_SUBSET: usize = 1000;
 const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
-/// Says that an object is not to be mirrored.
+/// Label that opts out of mirroring.
 const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
-/// Endpoints once served for elections: nobody is behind those.
+/// Endpoints were once used as leader election locks: those have no addresses.
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 
 pub(super) fn start(context: &Context) {
@@ -33,7 +33,7 @@ pub(super) fn start(context: &Context) {
 }
 
 async fn reconcile(this: &Controller, key: &str) -> Reconciled {
-    // The slices of Endpoints that are gone go as all dependents do.
+    // Slices of deleted Endpoints are garbage collected as dependents.
     let Some(endpoints) = this.context.caches.endpoints.get(key) else { return Ok(Outcome::Done) };
     let mut slices = this.context.caches.endpoint_slices.controlled_by(uid_of(&*endpoints));
     slices.retain(|slice| label(slice, MANAGED_BY) == Some(MANAGER));
@@ -49,13 +49,13 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
                 }
             }
             None => match this.writer.create(&next).await {
-                Err(error) if namespace_is_ending(&error) => return Ok(Outcome::Done),
+                Err(error) if namespace_is_terminating(&error) => return Ok(Outcome::Done),
                 other => other.map(drop)?,
             },
         }
     }
     for slice in slices {
-        ignore_absent(this.writer.delete(&*slice, DeleteOptions::default()).await)?;
+        ignore_not_found(this.writer.delete(&*slice, DeleteOptions::default()).await)?;
     }
     Ok(Outcome::Done)
 }
@@ -69,7 +69,7 @@ fn is_mirrored(this: &Controller, endpoints: &Endpoints, key: &str) -> bool {
         && service.is_some_and(|service| selector(&service).is_none())
 }
 
-/// One slice for each subset and family of addresses.
+/// One slice for each subset and address family.
 fn mirror(endpoints: &Endpoints) -> Vec<EndpointSlice> {
     let subsets = endpoints.subsets.iter().flatten();
     let slices = subsets.flat_map(|subset| ["IPv4", "IPv6"].map(|family| slice(endpoints, subset, family)));
@@ -82,7 +82,7 @@ fn slice(owner: &Endpoints, subset: &EndpointSubset, family: &str) -> Option<End
         addresses.filter(|one| one.ip.contains(':') == (family == "IPv6")).map(move |one| endpoint(one, ready))
     };
     let endpoints = list(&subset.addresses, true).chain(list(&subset.not_ready_addresses, false));
-    let endpoints: Vec<Endpoint> = endpoints.take(MOST).collect();
+    let endpoints: Vec<Endpoint> = endpoints.take(MAX_ENDPOINTS_PER_SUBSET).collect();
     let ports = subset.ports.iter().flatten().map(|port| EndpointPort {
         name: Some(port.name.clone().unwrap_or_default()),
         port: Some(port.port),

@@ -1,4 +1,4 @@
-//! Endpoints: which pods are behind a service, as slices and as the older Endpoints object.
+//! Endpoints controllers: the ready pods of a Service, as EndpointSlices and as the older Endpoints object.
 
 mod legacy;
 mod mirror;
@@ -12,16 +12,16 @@ use k8s_openapi::api::core::v1::{Container, ObjectReference, Service, ServicePor
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::common::{Controller, name_of, namespace_of, patience};
+use super::common::{Controller, debounce_delay, name_of, namespace_of};
 use super::pods;
 use crate::Pod;
 use crate::context::Context;
 use crate::informer::key_of;
 use capstan_semantics::label_selector::{Labels, contains};
 
-/// Pods often change together: their services are looked at once, the later the more pods there are.
-const BATCH: Duration = Duration::from_millis(100);
-/// On what stands for a service without an address of its own.
+/// Debounce of pod changes: pods often change together. The delay grows with the number of pods.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+/// Label on endpoints of headless Services.
 const HEADLESS: &str = "service.kubernetes.io/headless";
 
 pub(crate) fn start(context: &Context) {
@@ -30,7 +30,7 @@ pub(crate) fn start(context: &Context) {
     legacy::start(context);
 }
 
-/// Looks at services when they or their pods change.
+/// Enqueues Services when they or their pods change.
 fn watch(controller: &Controller) {
     let caches = &controller.context.caches;
     controller.watch(&caches.services);
@@ -44,13 +44,13 @@ fn watch(controller: &Controller) {
             let Some(selector) = selector(&service) else { continue };
             if pods.iter().flatten().any(|pod| contains(pod.metadata.labels.as_ref(), selector)) {
                 let pods = all.upgrade().map_or(0, |pods| pods.len());
-                queue.add_after(key_of(&service.metadata), BATCH.max(patience(pods)));
+                queue.add_after(key_of(&service.metadata), DEBOUNCE.max(debounce_delay(pods)));
             }
         }
     });
 }
 
-/// What of a pod shows in an endpoint.
+/// The fields of a pod that affect its endpoint.
 #[derive(Debug, PartialEq, Eq)]
 struct Shape<'a> {
     ip: &'a str,
@@ -76,7 +76,7 @@ fn ip(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.pod_ip.as_deref()).unwrap_or_default()
 }
 
-/// The selector of a service whose endpoints are found by it.
+/// The selector of a Service, unless its endpoints are managed by the user.
 fn selector(service: &Service) -> Option<&BTreeMap<String, String>> {
     let spec = service.spec.as_ref()?;
     spec.selector.as_ref().filter(|selector| !selector.is_empty() && spec.type_.as_deref() != Some("ExternalName"))
@@ -90,7 +90,7 @@ fn publishes_not_ready(service: &Service) -> bool {
     service.spec.as_ref().and_then(|spec| spec.publish_not_ready_addresses) == Some(true)
 }
 
-/// The pods of a service that have an address and did not end.
+/// The pods of a Service with an IP that have not terminated.
 fn members(controller: &Controller, service: &Service) -> Vec<Arc<Pod>> {
     let Some(selector) = selector(service) else { return Vec::new() };
     let mut pods = controller.context.caches.pods.in_namespace(namespace_of(service));
@@ -110,14 +110,14 @@ fn target(pod: &Pod) -> ObjectReference {
     }
 }
 
-/// The host name by which a pod is known in a headless service.
+/// The host name of a pod in a headless Service.
 fn hostname(service: &Service, pod: &Pod) -> Option<String> {
     let spec = pods::spec(pod);
     let subdomain = spec.subdomain.as_deref().is_some_and(|subdomain| subdomain == name_of(service));
     spec.hostname.clone().filter(|name| !name.is_empty() && subdomain)
 }
 
-/// The port of a pod that a port of a service means; nothing if the pod has no such port.
+/// The container port that a Service port targets; `None` if the pod has no such port.
 fn target_port(port: &ServicePort, pod: &Pod) -> Option<i32> {
     match &port.target_port {
         None => Some(port.port),
@@ -138,7 +138,7 @@ fn target_port(port: &ServicePort, pod: &Pod) -> Option<i32> {
     }
 }
 
-/// Labels that a service hands on, with the mark of a headless one.
+/// Labels that endpoints inherit from their Service, and the headless label.
 fn labels(service: &Service) -> BTreeMap<String, String> {
     let mut labels = service.metadata.labels.clone().unwrap_or_default();
     labels.remove(HEADLESS);
@@ -148,7 +148,7 @@ fn labels(service: &Service) -> BTreeMap<String, String> {
     labels
 }
 
-/// The name and namespace of what stands for a service.
+/// Name and namespace of the endpoints of a Service.
 fn meta_for(service: &Service) -> ObjectMeta {
     ObjectMeta { namespace: service.metadata.namespace.clone(), ..ObjectMeta::default() }
 }

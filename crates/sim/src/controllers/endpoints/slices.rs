@@ -1,4 +1,4 @@
-//! Endpoint slices: a hundred endpoints each, and as few writes as possible when pods come and go.
+//! EndpointSlice controller: a hundred endpoints per slice, and as few writes as possible when pods change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,14 +8,16 @@ use capstan_apiserver::ops::DeleteOptions;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 
-use super::super::common::{Controller, Outcome, Reconciled, ignore_absent, name_of, namespace_is_ending, uid_of};
+use super::super::common::{
+    Controller, Outcome, Reconciled, ignore_not_found, name_of, namespace_is_terminating, uid_of,
+};
 use super::super::pods::{self, controller_ref};
 use super::{hostname, ip, labels, members, meta_for, publishes_not_ready, selector, target, target_port, watch};
 use crate::Pod;
 use crate::context::Context;
 
-/// Most endpoints in a slice.
-const FULL: usize = 100;
+/// Maximum number of endpoints in a slice.
+const MAX_ENDPOINTS_PER_SLICE: usize = 100;
 pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
 pub(super) const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const MANAGER: &str = "endpointslice-controller.k8s.io";
@@ -41,10 +43,10 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
         let wanted = group(this, &service, &pods, &family);
         let (mine, others) = slices.into_iter().partition(|slice| slice.address_type == family);
         slices = others;
-        settle(this, &service, &family, wanted, mine).await?;
+        reconcile_slices(this, &service, &family, wanted, mine).await?;
     }
     for slice in slices {
-        ignore_absent(this.writer.delete(&*slice, DeleteOptions::default()).await)?;
+        ignore_not_found(this.writer.delete(&*slice, DeleteOptions::default()).await)?;
     }
     Ok(Outcome::Done)
 }
@@ -53,7 +55,7 @@ pub(super) fn label<'a>(slice: &'a EndpointSlice, key: &str) -> Option<&'a str> 
     slice.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
-/// Endpoints by the ports that they have: a named port may be another one in each pod.
+/// Endpoints with the same ports: a named port may resolve to another number in each pod.
 struct Group {
     ports: Vec<EndpointPort>,
     endpoints: BTreeMap<String, Endpoint>,
@@ -117,8 +119,8 @@ fn endpoint(this: &Controller, service: &Service, pod: &Pod, address: &str) -> E
     }
 }
 
-/// Makes the slices of a family hold what is wanted: endpoints stay where they are, new ones fill what has room.
-async fn settle(
+/// Reconciles the slices of an address family: endpoints keep their slice, new ones fill slices with free capacity.
+async fn reconcile_slices(
     this: &Controller,
     service: &Service,
     family: &str,
@@ -130,32 +132,32 @@ async fn settle(
             slices.into_iter().partition(|slice| slice.ports.clone().unwrap_or_default() == group.ports);
         slices = others;
         if mine.is_empty() {
-            // A slice of other ports that nobody needs any more can be turned into one of ours.
+            // A slice of obsolete ports is reused.
             mine.extend(slices.pop());
         }
         let mut next: Vec<EndpointSlice> =
-            mine.iter().map(|slice| kept(service, slice, &group.ports, &mut group.endpoints)).collect();
-        let mut fresh: Vec<EndpointSlice> = Vec::new();
+            mine.iter().map(|slice| retain_desired(service, slice, &group.ports, &mut group.endpoints)).collect();
+        let mut created: Vec<EndpointSlice> = Vec::new();
         let mut left: Vec<Endpoint> = group.endpoints.into_values().collect();
         for slice in &mut next {
             let endpoints = slice.endpoints.get_or_insert_default();
-            let room = FULL.saturating_sub(endpoints.len()).min(left.len());
+            let room = MAX_ENDPOINTS_PER_SLICE.saturating_sub(endpoints.len()).min(left.len());
             endpoints.extend(left.drain(..room));
         }
-        while !left.is_empty() || (next.is_empty() && fresh.is_empty()) {
-            let count = FULL.min(left.len());
-            fresh.push(new_slice(service, family, &group.ports, left.drain(..count).collect()));
+        while !left.is_empty() || (next.is_empty() && created.is_empty()) {
+            let count = MAX_ENDPOINTS_PER_SLICE.min(left.len());
+            created.push(new_slice(service, family, &group.ports, left.drain(..count).collect()));
         }
-        write(this, &mine, next, fresh).await?;
+        write(this, &mine, next, created).await?;
     }
     for slice in slices {
-        ignore_absent(this.writer.delete(&*slice, DeleteOptions::default()).await)?;
+        ignore_not_found(this.writer.delete(&*slice, DeleteOptions::default()).await)?;
     }
     Ok(())
 }
 
-/// A slice with those of its endpoints that are still wanted; they are taken out of `wanted`.
-fn kept(
+/// A slice reduced to its endpoints that are still desired; these are removed from `wanted`.
+fn retain_desired(
     service: &Service,
     slice: &EndpointSlice,
     ports: &[EndpointPort],
@@ -188,13 +190,13 @@ async fn write(
     this: &Controller,
     old: &[Arc<EndpointSlice>],
     next: Vec<EndpointSlice>,
-    fresh: Vec<EndpointSlice>,
+    created: Vec<EndpointSlice>,
 ) -> Result<()> {
-    let mut left = next.iter().filter(|slice| !is_empty(slice)).count() + fresh.len();
+    let mut left = next.iter().filter(|slice| !is_empty(slice)).count() + created.len();
     for (old, next) in old.iter().zip(next) {
-        // One slice stays, so that everybody sees that there are no endpoints.
+        // One empty slice remains, so that clients see that there are no endpoints.
         if is_empty(&next) && left > 0 {
-            ignore_absent(this.writer.delete(&**old, DeleteOptions::default()).await)?;
+            ignore_not_found(this.writer.delete(&**old, DeleteOptions::default()).await)?;
         } else {
             left = left.max(1);
             if !same(old, &next) {
@@ -202,9 +204,9 @@ async fn write(
             }
         }
     }
-    for slice in fresh {
+    for slice in created {
         match this.writer.create(&slice).await {
-            Err(error) if namespace_is_ending(&error) => return Ok(()),
+            Err(error) if namespace_is_terminating(&error) => return Ok(()),
             other => other.map(drop)?,
         }
     }
@@ -215,7 +217,7 @@ fn is_empty(slice: &EndpointSlice) -> bool {
     slice.endpoints.iter().flatten().next().is_none()
 }
 
-/// Whether two slices say the same: nothing and an empty list do.
+/// Whether two slices are equal; absent and empty lists are.
 pub(super) fn same(old: &EndpointSlice, new: &EndpointSlice) -> bool {
     old.endpoints.clone().unwrap_or_default() == new.endpoints.clone().unwrap_or_default()
         && old.ports.clone().unwrap_or_default() == new.ports.clone().unwrap_or_default()

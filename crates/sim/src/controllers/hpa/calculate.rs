@@ -1,4 +1,4 @@
-//! From metrics to a number of replicas.
+//! Desired replica count from metrics.
 
 use capstan_semantics::LabelSelector;
 use capstan_semantics::Quantity;
@@ -16,25 +16,26 @@ use super::metrics::{Metrics, Sample};
 use super::status::Report;
 use crate::Pod;
 
-/// How far a metric may be from its target before anything happens, in thousandths.
+/// Tolerance around the target within which nothing is scaled, in thousandths.
 const TOLERANCE: i64 = 100;
 
-/// What the metrics together ask for.
+/// Desired replica count over all metrics.
 pub(super) struct Proposal {
     pub(super) replicas: i32,
-    /// The metric that asks for most.
+    /// The metric with the highest count.
     pub(super) name: String,
     pub(super) statuses: Vec<MetricStatus>,
 }
 
-/// What one metric asks for.
-struct Answer {
+/// Desired replica count by one metric.
+struct MetricProposal {
     replicas: i32,
     name: String,
     status: MetricStatus,
 }
 
-/// Asks all metrics; the largest number wins. Nothing if none can be had, or if the missing ones might ask for more.
+/// Evaluates all metrics; the largest count wins. `None` if none is available, or if the unavailable ones could raise
+/// the count.
 pub(super) fn propose(
     this: &Controller,
     metrics: Option<&dyn Metrics>,
@@ -50,10 +51,10 @@ pub(super) fn propose(
         !selector.is_empty() && selector.matches(label)
     });
     let view = View { metrics, hpa, pods, current };
-    let (mut best, mut statuses, mut failure) = (None::<Answer>, Vec::new(), None);
+    let (mut best, mut statuses, mut failure) = (None::<MetricProposal>, Vec::new(), None);
     let specs = hpa.spec.metrics.clone().unwrap_or_default();
     for spec in &specs {
-        match view.ask(spec) {
+        match view.evaluate(spec) {
             Ok(answer) => {
                 statuses.push(answer.status.clone());
                 if best.as_ref().is_none_or(|best| answer.replicas > best.replicas) {
@@ -70,7 +71,7 @@ pub(super) fn propose(
         report.set("ScalingActive", "False", reason, message);
         return None;
     }
-    let Answer { replicas, name, .. } = best?;
+    let MetricProposal { replicas, name, .. } = best?;
     let message = format!("the HPA was able to successfully calculate a replica count from {name}");
     report.set("ScalingActive", "True", "ValidMetricFound", message);
     Some(Proposal { replicas, name, statuses })
@@ -86,7 +87,7 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    fn ask(&self, spec: &MetricSpec) -> Result<Answer, Failure> {
+    fn evaluate(&self, spec: &MetricSpec) -> Result<MetricProposal, Failure> {
         match spec.type_.as_str() {
             "Resource" => self.resource(spec),
             "ContainerResource" => self.container_resource(spec),
@@ -97,7 +98,7 @@ impl View<'_> {
         }
     }
 
-    fn resource(&self, spec: &MetricSpec) -> Result<Answer, Failure> {
+    fn resource(&self, spec: &MetricSpec) -> Result<MetricProposal, Failure> {
         let source = spec.resource.as_ref().ok_or_else(invalid)?;
         let samples = self.samples(|pod| Sample {
             value: self.usage(pod, &source.name, None),
@@ -108,10 +109,10 @@ impl View<'_> {
         let (replicas, current) = self.of_samples(&samples, &source.target, "FailedGetResourceMetric", &source.name)?;
         let status = ResourceMetricStatus { name: source.name.clone(), current };
         let status = MetricStatus { type_: spec.type_.clone(), resource: Some(status), ..MetricStatus::default() };
-        Ok(Answer { replicas, name: described(&what, &source.target), status })
+        Ok(MetricProposal { replicas, name: described(&what, &source.target), status })
     }
 
-    fn container_resource(&self, spec: &MetricSpec) -> Result<Answer, Failure> {
+    fn container_resource(&self, spec: &MetricSpec) -> Result<MetricProposal, Failure> {
         let source = spec.container_resource.as_ref().ok_or_else(invalid)?;
         let only = Some(source.container.as_str());
         let samples = self.samples(|pod| Sample {
@@ -126,10 +127,10 @@ impl View<'_> {
             ContainerResourceMetricStatus { name: source.name.clone(), container: source.container.clone(), current };
         let status =
             MetricStatus { type_: spec.type_.clone(), container_resource: Some(status), ..MetricStatus::default() };
-        Ok(Answer { replicas, name: described(&what, &source.target), status })
+        Ok(MetricProposal { replicas, name: described(&what, &source.target), status })
     }
 
-    fn pods_metric(&self, spec: &MetricSpec) -> Result<Answer, Failure> {
+    fn pods_metric(&self, spec: &MetricSpec) -> Result<MetricProposal, Failure> {
         let source = spec.pods.as_ref().ok_or_else(invalid)?;
         let samples = self.samples(|pod| Sample {
             value: self.metrics.and_then(|metrics| metrics.pod(pod, &source.metric)),
@@ -140,10 +141,10 @@ impl View<'_> {
             self.of_samples(&samples, &source.target, "FailedGetPodsMetric", &source.metric.name)?;
         let status = PodsMetricStatus { metric: source.metric.clone(), current };
         let status = MetricStatus { type_: spec.type_.clone(), pods: Some(status), ..MetricStatus::default() };
-        Ok(Answer { replicas, name: format!("pods metric {}", source.metric.name), status })
+        Ok(MetricProposal { replicas, name: format!("pods metric {}", source.metric.name), status })
     }
 
-    fn object(&self, spec: &MetricSpec) -> Result<Answer, Failure> {
+    fn object(&self, spec: &MetricSpec) -> Result<MetricProposal, Failure> {
         let source = spec.object.as_ref().ok_or_else(invalid)?;
         let object = &source.described_object;
         let found = self.metrics.and_then(|one| one.object(namespace_of(self.hpa), object, &source.metric));
@@ -161,10 +162,10 @@ impl View<'_> {
         let (replicas, current) = self.of_total(value, &source.target)?;
         let status = ObjectMetricStatus { metric: source.metric.clone(), described_object: object.clone(), current };
         let status = MetricStatus { type_: spec.type_.clone(), object: Some(status), ..MetricStatus::default() };
-        Ok(Answer { replicas, name: format!("{} metric {}", object.kind, source.metric.name), status })
+        Ok(MetricProposal { replicas, name: format!("{} metric {}", object.kind, source.metric.name), status })
     }
 
-    fn external(&self, spec: &MetricSpec) -> Result<Answer, Failure> {
+    fn external(&self, spec: &MetricSpec) -> Result<MetricProposal, Failure> {
         let source = spec.external.as_ref().ok_or_else(invalid)?;
         let found = self.metrics.and_then(|one| one.external(namespace_of(self.hpa), &source.metric));
         let value: i64 = found.map(|values| values.iter().sum()).ok_or_else(|| {
@@ -178,21 +179,21 @@ impl View<'_> {
         let (replicas, current) = self.of_total(value, &source.target)?;
         let status = ExternalMetricStatus { metric: source.metric.clone(), current };
         let status = MetricStatus { type_: spec.type_.clone(), external: Some(status), ..MetricStatus::default() };
-        Ok(Answer { replicas, name: format!("external metric {}", source.metric.name), status })
+        Ok(MetricProposal { replicas, name: format!("external metric {}", source.metric.name), status })
     }
 
     fn samples(&self, of: impl Fn(&Pod) -> Sample) -> Vec<Sample> {
         self.pods.iter().filter(|pod| pods::is_active(pod)).map(|pod| of(pod)).collect()
     }
 
-    /// How much of a resource a pod or one of its containers uses.
+    /// Usage of a resource by a pod or one of its containers.
     fn usage(&self, pod: &Pod, resource: &str, container: Option<&str>) -> Option<i64> {
         let metrics = self.metrics?;
         let containers = containers(pod).filter(|one| container.is_none_or(|name| one.name == name));
         containers.map(|one| metrics.container(pod, &one.name, resource)).sum()
     }
 
-    /// A metric that every pod has a value of.
+    /// A metric with a value per pod.
     fn of_samples(
         &self,
         samples: &[Sample],
@@ -223,46 +224,47 @@ impl View<'_> {
                     let message = format!("failed to get {name} utilization: missing request for {name}");
                     return Err((reason, message));
                 }
-                let asked: i64 = ready.iter().filter_map(|one| one.request).sum();
-                let percent = used.saturating_mul(100) / asked.max(1);
-                (i64::from(goal), Of::Request, Some(i32::try_from(percent).unwrap_or(i32::MAX)))
+                let requested: i64 = ready.iter().filter_map(|one| one.request).sum();
+                let percent = used.saturating_mul(100) / requested.max(1);
+                (i64::from(goal), TargetBasis::Request, Some(i32::try_from(percent).unwrap_or(i32::MAX)))
             }
-            None => (value_of(target.average_value.as_ref()), Of::Pod, None),
+            None => (value_of(target.average_value.as_ref()), TargetBasis::Pod, None),
         };
         let replicas = self.replicas(samples, goal, of);
         let current = MetricValueStatus { average_value: Some(average), average_utilization: utilization, value: None };
         Ok((replicas, current))
     }
 
-    /// The number of replicas at which the average would meet the goal. A pod that says nothing is taken for one that
-    /// speaks against a change.
-    fn replicas(&self, samples: &[Sample], goal: i64, of: Of) -> i32 {
+    /// The replica count at which the average meets the target. A pod without a sample is assumed to oppose the change.
+    fn replicas(&self, samples: &[Sample], goal: i64, of: TargetBasis) -> i32 {
         let goal = goal.max(1);
         let share = |samples: &[(i64, i64)]| -> i64 {
             let (used, base): (i64, i64) = samples.iter().fold((0, 0), |(a, b), (c, d)| (a + c, b + d));
             match of {
-                Of::Request => used.saturating_mul(100_000) / base.max(1) / goal,
-                Of::Pod => used.saturating_mul(1000) / (goal * i64::try_from(samples.len()).unwrap_or(1)).max(1),
+                TargetBasis::Request => used.saturating_mul(100_000) / base.max(1) / goal,
+                TargetBasis::Pod => {
+                    used.saturating_mul(1000) / (goal * i64::try_from(samples.len()).unwrap_or(1)).max(1)
+                }
             }
         };
         let known = |one: &Sample| Some((one.value?, one.request.unwrap_or(0)));
         let mut counted: Vec<(i64, i64)> = samples.iter().filter(|one| one.ready).filter_map(known).collect();
         let ratio = share(&counted);
-        let silent = samples.iter().filter(|one| !one.ready || one.value.is_none());
-        let silent: Vec<i64> = silent.map(|one| one.request.unwrap_or(0)).collect();
-        if silent.is_empty() || self.is_close(ratio) {
+        let missing = samples.iter().filter(|one| !one.ready || one.value.is_none());
+        let missing: Vec<i64> = missing.map(|one| one.request.unwrap_or(0)).collect();
+        if missing.is_empty() || self.is_close(ratio) {
             return self.scaled(ratio, counted.len());
         }
-        for request in &silent {
+        for request in &missing {
             let value = match (ratio > 1000, of) {
                 (true, _) => 0,
-                (false, Of::Request) => request.saturating_mul(goal) / 100,
-                (false, Of::Pod) => goal,
+                (false, TargetBasis::Request) => request.saturating_mul(goal) / 100,
+                (false, TargetBasis::Pod) => goal,
             };
             counted.push((value, *request));
         }
         let again = share(&counted);
-        // If those who say nothing turn the answer around, there is none.
+        // If pods without samples reverse the direction, do not scale.
         if self.is_close(again) || (ratio > 1000) != (again > 1000) {
             return self.current;
         }
@@ -285,7 +287,7 @@ impl View<'_> {
         i32::try_from((ratio * pods + 999) / 1000).unwrap_or(i32::MAX)
     }
 
-    /// A metric that has one value for all pods together.
+    /// A metric with one value for all pods.
     fn of_total(&self, value: i64, target: &MetricTarget) -> Result<(i32, MetricValueStatus), Failure> {
         if let Some(average) = &target.average_value {
             let goal = value_of(Some(average)).max(1);
@@ -295,8 +297,8 @@ impl View<'_> {
             } else {
                 i32::try_from((value + goal - 1) / goal).unwrap_or(i32::MAX)
             };
-            let shown = Amount(milli((value + i64::from(self.current.max(1)) - 1) / i64::from(self.current.max(1))));
-            return Ok((replicas, MetricValueStatus { average_value: Some(shown), ..MetricValueStatus::default() }));
+            let per_pod = Amount(milli((value + i64::from(self.current.max(1)) - 1) / i64::from(self.current.max(1))));
+            return Ok((replicas, MetricValueStatus { average_value: Some(per_pod), ..MetricValueStatus::default() }));
         }
         let goal = value_of(target.value.as_ref()).max(1);
         let ready = self.pods.iter().filter(|pod| pods::is_active(pod) && pods::is_ready(pod)).count();
@@ -305,10 +307,10 @@ impl View<'_> {
     }
 }
 
-/// What a goal is a share of.
+/// What a target relates to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Of {
-    /// A percentage of what pods ask for.
+enum TargetBasis {
+    /// Percentage of the resource request.
     Request,
     /// A value per pod.
     Pod,
@@ -342,7 +344,7 @@ fn value_of(amount: Option<&Amount>) -> i64 {
     amount.and_then(|amount| Quantity::parse(&amount.0).ok()).map_or(0, |amount| amount.milli())
 }
 
-/// An amount in thousandths as it is written.
+/// Formats a quantity in thousandths.
 fn milli(value: i64) -> String {
     Quantity::parse(&format!("{value}m")).map_or_else(|_| value.to_string(), |amount| amount.to_string())
 }

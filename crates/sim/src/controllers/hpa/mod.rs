@@ -1,11 +1,11 @@
-//! Autoscalers: as many replicas as the metrics ask for.
+//! HorizontalPodAutoscaler controller.
 //!
-//! Metrics are given: see [`Metrics`]. Every quarter of a minute each autoscaler looks at them, works out a size, and
-//! keeps to its bounds, its pace and its patience.
+//! Metrics come from [`Metrics`]. Each autoscaler syncs every 15 seconds: it computes a replica count and applies the
+//! bounds, scaling policies and stabilization windows.
 
 mod calculate;
 mod metrics;
-mod pace;
+mod scaling_history;
 mod status;
 
 use std::collections::HashMap;
@@ -22,39 +22,39 @@ use super::common::{Controller, Outcome, Reconciled, namespace_of, uid_of};
 use crate::context::Context;
 use calculate::Proposal;
 pub use metrics::Metrics;
-use pace::Pace;
+use scaling_history::ScalingHistory;
 use status::Report;
 
-/// Time between two looks at the metrics.
-const PERIOD: Duration = Duration::from_secs(15);
+/// Sync period.
+const SYNC_PERIOD: Duration = Duration::from_secs(15);
 
 pub(crate) fn start(context: &Context, metrics: Option<Arc<dyn Metrics>>) {
     let controller = Controller::new(context, "horizontal-pod-autoscaler", "horizontal-pod-autoscaler");
     let queue = controller.queue.clone();
     context.caches.autoscalers.subscribe(move |change| {
-        // A change, most often our own, must not make it look more often.
-        let delay = if change.old.is_some() && change.new.is_some() { PERIOD } else { Duration::ZERO };
+        // An update, most often our own, must not shorten the sync period.
+        let delay = if change.old.is_some() && change.new.is_some() { SYNC_PERIOD } else { Duration::ZERO };
         queue.add_after(change.key.clone(), delay);
     });
-    let state = Arc::new(State { metrics, paces: Mutex::default() });
+    let state = Arc::new(State { metrics, histories: Mutex::default() });
     controller.run(2, move |this, key| {
         let state = state.clone();
         async move { reconcile(&this, &state, &key).await }
     });
 }
 
-/// What autoscalers remember.
+/// State of the controller between syncs.
 struct State {
     metrics: Option<Arc<dyn Metrics>>,
-    /// By UID of the autoscaler, what it did and wanted lately.
-    paces: Mutex<HashMap<String, Pace>>,
+    /// Recent recommendations and scale events, by UID of the autoscaler.
+    histories: Mutex<HashMap<String, ScalingHistory>>,
 }
 
 async fn reconcile(this: &Controller, state: &State, key: &str) -> Reconciled {
     let Some(hpa) = this.context.caches.autoscalers.get(key) else {
         let known = this.context.caches.autoscalers.list();
-        let mut paces = state.paces.lock().unwrap_or_else(PoisonError::into_inner);
-        paces.retain(|uid, _| known.iter().any(|hpa| uid_of(&**hpa) == uid));
+        let mut histories = state.histories.lock().unwrap_or_else(PoisonError::into_inner);
+        histories.retain(|uid, _| known.iter().any(|hpa| uid_of(&**hpa) == uid));
         return Ok(Outcome::Done);
     };
     let mut report = Report::of(&hpa, this.now());
@@ -65,7 +65,7 @@ async fn reconcile(this: &Controller, state: &State, key: &str) -> Reconciled {
             let message = format!("the HPA controller was unable to get the target's current scale: {error}");
             report.set("AbleToScale", "False", "FailedGetScale", message);
             report.write(this, &hpa).await?;
-            return Ok(Outcome::After(PERIOD));
+            return Ok(Outcome::RequeueAfter(SYNC_PERIOD));
         }
     };
     let message = "the HPA controller was able to get the target's current scale";
@@ -80,12 +80,12 @@ async fn reconcile(this: &Controller, state: &State, key: &str) -> Reconciled {
         Decision::Resize(wanted, reason) => resize(this, state, &hpa, current, wanted, &reason, &mut report).await?,
     }
     report.write(this, &hpa).await?;
-    Ok(Outcome::After(PERIOD))
+    Ok(Outcome::RequeueAfter(SYNC_PERIOD))
 }
 
 enum Decision {
     Stay,
-    /// Nothing is known; what was said before stands.
+    /// No metric is available; the previous status remains.
     Unknown,
     Resize(i32, String),
 }
@@ -117,9 +117,9 @@ fn decide(
         return Decision::Unknown;
     };
     report.status.current_metrics = Some(statuses);
-    let mut paces = state.paces.lock().unwrap_or_else(PoisonError::into_inner);
-    let pace = paces.entry(uid_of(hpa).to_owned()).or_default();
-    let wanted = pace.limit(hpa, current, replicas, report);
+    let mut histories = state.histories.lock().unwrap_or_else(PoisonError::into_inner);
+    let scaling_history = histories.entry(uid_of(hpa).to_owned()).or_default();
+    let wanted = scaling_history.limit(hpa, current, replicas, report);
     match wanted.cmp(&current) {
         std::cmp::Ordering::Equal => Decision::Stay,
         std::cmp::Ordering::Greater => Decision::Resize(wanted, format!("{name} above target")),
@@ -143,8 +143,8 @@ async fn resize(
             report.status.desired_replicas = wanted;
             report.status.last_scale_time = Some(this.now());
             this.normal(hpa, "SuccessfulRescale", format!("New size: {wanted}; reason: {reason}"));
-            let mut paces = state.paces.lock().unwrap_or_else(PoisonError::into_inner);
-            paces.entry(uid_of(hpa).to_owned()).or_default().note(current, wanted);
+            let mut histories = state.histories.lock().unwrap_or_else(PoisonError::into_inner);
+            histories.entry(uid_of(hpa).to_owned()).or_default().record_scale_event(current, wanted);
             Ok(())
         }
         Err(error) => {
@@ -157,7 +157,7 @@ async fn resize(
     }
 }
 
-/// The scale of what an autoscaler is for.
+/// The scale subresource of the target.
 fn scale_target(this: &Controller, hpa: &HorizontalPodAutoscaler) -> Result<Target> {
     let reference = &hpa.spec.scale_target_ref;
     let (group, version) = group_version(reference.api_version.as_deref().unwrap_or_default());

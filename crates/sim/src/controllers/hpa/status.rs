@@ -1,4 +1,4 @@
-//! What an autoscaler says about itself.
+//! Status of an autoscaler.
 
 use std::sync::Arc;
 
@@ -10,21 +10,21 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::super::common::Controller;
 
-/// A status in the making.
+/// A status under construction.
 pub(super) struct Report {
     pub(super) status: HorizontalPodAutoscalerStatus,
     now: Time,
 }
 
 impl Report {
-    /// What was said last.
+    /// Starts from the last status.
     pub(super) fn of(hpa: &HorizontalPodAutoscaler, now: Time) -> Self {
         let mut status = hpa.status.clone().unwrap_or_default();
         status.observed_generation = hpa.metadata.generation.or(status.observed_generation);
         Self { status, now }
     }
 
-    /// Sets a condition. The time is that of the last change of its status.
+    /// Sets a condition. `lastTransitionTime` is the last change of its status.
     pub(super) fn set(&mut self, kind: &str, status: &str, reason: &str, message: impl Into<String>) {
         let conditions = self.status.conditions.get_or_insert_default();
         let fresh = HorizontalPodAutoscalerCondition {

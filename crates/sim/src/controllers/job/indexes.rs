@@ -10,7 +10,7 @@ pub(super) struct Indexes {
 }
 
 impl Indexes {
-    /// Reads a set; what is not below `completions` is left out.
+    /// Parses a set; indexes from `completions` on are dropped.
     pub(super) fn parse(text: &str, completions: usize) -> Self {
         let mut indexes = Self { completions, members: BTreeSet::new() };
         for part in text.split(',').filter(|part| !part.is_empty()) {
@@ -22,7 +22,7 @@ impl Indexes {
         indexes
     }
 
-    /// Writes the set, or nothing if it is empty.
+    /// Formats the set; `None` if it is empty.
     pub(super) fn text(&self) -> Option<String> {
         let mut parts: Vec<(usize, usize)> = Vec::new();
         for index in &self.members {
@@ -39,24 +39,24 @@ impl Indexes {
         (!parts.is_empty()).then(|| written.collect::<Vec<_>>().join(","))
     }
 
-    /// Adds an index, if there is such a one.
+    /// Adds an index, if it is valid.
     pub(super) fn insert(&mut self, index: usize) {
         if self.is_valid(index) {
             self.members.insert(index);
         }
     }
 
-    /// Whether there is such an index.
+    /// Whether the index is below the number of completions.
     pub(super) fn is_valid(&self, index: usize) -> bool {
         index < self.completions
     }
 
-    /// Whether it is in the set.
+    /// Whether the index is in the set.
     pub(super) fn contains(&self, index: usize) -> bool {
         self.members.contains(&index)
     }
 
-    /// How many are in the set.
+    /// Number of indexes in the set.
     pub(super) fn len(&self) -> usize {
         self.members.len()
     }

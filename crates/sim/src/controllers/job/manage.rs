@@ -1,4 +1,4 @@
-//! The pods of a job: making as many as are wanted, each with its index, and removing those that are not.
+//! Pods of a Job: creates the missing ones, each with its completion index, and deletes surplus ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSelector};
 
 use super::super::common::{
-    Controller, created_at, ignore_absent, name_of, namespace_is_ending, number_in, set_in, uid_of,
+    Controller, created_at, ignore_not_found, name_of, namespace_is_terminating, parse_annotation, set_in, uid_of,
 };
 use super::super::pods::{self, from_template};
 use super::{FINALIZER, Step, lock};
@@ -18,40 +18,40 @@ const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 const INDEX_FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
 const FIRST_BACKOFF: Duration = Duration::from_secs(10);
 const LAST_BACKOFF: Duration = Duration::from_secs(600);
-/// Most pods that one reconcile creates.
-const BURST: usize = 500;
+/// Maximum number of pods that one reconcile creates.
+const BURST_REPLICAS: usize = 500;
 
-/// The index that a pod is to complete.
+/// Completion index of a pod.
 pub(super) fn index_of(pod: &Pod) -> Option<usize> {
-    number_in(&pod.metadata, INDEX)
+    parse_annotation(&pod.metadata, INDEX)
 }
 
-/// How often the index of a pod failed before.
+/// Earlier failures of the pod's index.
 pub(super) fn failures_of(pod: &Pod) -> i32 {
-    number_in(&pod.metadata, INDEX_FAILURES).unwrap_or(0)
+    parse_annotation(&pod.metadata, INDEX_FAILURES).unwrap_or(0)
 }
 
-/// When the last container of a pod ended.
+/// When the last container of a pod terminated.
 pub(super) fn ended_at(pod: &Pod) -> Option<Timestamp> {
     let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
     let ends = statuses.iter().filter_map(|status| status.state.as_ref()?.terminated.as_ref()?.finished_at.as_ref());
     ends.map(|time| time.0).max()
 }
 
-/// Takes away the finalizer that keeps a pod until it is counted.
+/// Removes the tracking finalizer that retains a pod until it is counted.
 pub(super) async fn untrack(this: &Controller, pod: &Arc<Pod>) -> Result<()> {
     let mut next = Pod::clone(pod);
     next.metadata.finalizers.get_or_insert_default().retain(|finalizer| finalizer != FINALIZER);
     if next.metadata.finalizers.as_ref().is_some_and(Vec::is_empty) {
         next.metadata.finalizers = None;
     }
-    ignore_absent(this.writer.update(pod, &next).await.map(drop))
+    ignore_not_found(this.writer.update(pod, &next).await.map(drop))
 }
 
 impl Step<'_> {
-    /// Creates or deletes pods. Answers when to look again.
-    pub(super) async fn act(&mut self) -> Result<Option<Duration>> {
-        if self.verdict.is_some() {
+    /// Creates or deletes pods. Returns the requeue delay.
+    pub(super) async fn manage_pods(&mut self) -> Result<Option<Duration>> {
+        if self.result.is_some() {
             for pod in std::mem::take(&mut self.active) {
                 self.this.delete_pod(&*self.job, &pod).await?;
                 self.terminating += 1;
@@ -77,7 +77,7 @@ impl Step<'_> {
         }
         match self.backoff() {
             Some(left) => Ok(Some(left)),
-            None => self.create(missing.min(BURST)).await,
+            None => self.create(missing.min(BURST_REPLICAS)).await,
         }
     }
 
@@ -92,7 +92,7 @@ impl Step<'_> {
         }
     }
 
-    /// How long the next pod has to wait because the last ones failed.
+    /// Remaining backoff of the next pod after failures.
     fn backoff(&self) -> Option<Duration> {
         let (count, last) = lock(self.failures).get(uid_of(&*self.job)).copied().unwrap_or_default();
         if count == 0 {
@@ -103,7 +103,7 @@ impl Step<'_> {
         delay.checked_sub(Duration::try_from(since).unwrap_or_default()).filter(|left| !left.is_zero())
     }
 
-    /// Deletes pods that are too many. They do not count as failed.
+    /// Deletes surplus pods. They do not count as failed.
     async fn drop_pods(&mut self, count: usize) -> Result<()> {
         self.active.sort_by_key(|pod| {
             let unassigned = pods::node_name(pod).is_empty();
@@ -119,18 +119,18 @@ impl Step<'_> {
     }
 
     async fn create(&mut self, count: usize) -> Result<Option<Duration>> {
-        let fresh: Vec<Pod> = match self.is_indexed() {
+        let new_pods: Vec<Pod> = match self.is_indexed() {
             true => self.pending_indexes(count).into_iter().map(|index| self.indexed_pod(index)).collect(),
             false => vec![self.plain_pod(); count],
         };
-        let (created, failure): (usize, Option<Status>) = self.this.create_pods(&*self.job, fresh).await;
+        let (created, failure): (usize, Option<Status>) = self.this.create_pods(&*self.job, new_pods).await;
         let uid = uid_of(&*self.job);
         if created > 0 {
             let all = self.this.context.caches.pods.controlled_by(uid);
             self.active = all.into_iter().filter(|pod| pods::is_active(pod)).collect();
         }
         match failure {
-            Some(error) if !namespace_is_ending(&error) => Err(error),
+            Some(error) if !namespace_is_terminating(&error) => Err(error),
             _ => Ok(None),
         }
     }
@@ -164,12 +164,12 @@ impl Step<'_> {
         let spec = pod.spec_mut();
         spec.hostname = Some(name);
         let containers = spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten());
-        containers.for_each(tell_index);
+        containers.for_each(set_index_env);
         pod
     }
 }
 
-fn tell_index(container: &mut Container) {
+fn set_index_env(container: &mut Container) {
     const NAME: &str = "JOB_COMPLETION_INDEX";
     let env = container.env.get_or_insert_default();
     if env.iter().any(|variable| variable.name == NAME) {

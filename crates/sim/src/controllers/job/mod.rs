@@ -1,7 +1,8 @@
-//! Jobs: pods that are to end well, a number of times.
+//! Job controller: runs pods until a number of them succeeded.
 //!
-//! A finalizer keeps each pod until it is counted: its UID first goes into the status, then the finalizer goes, then the
-//! count rises. So no pod is counted twice or not at all, whoever deletes it and whenever this process stops.
+//! A finalizer retains each pod until it is counted: its UID goes into `uncountedTerminatedPods`, then the finalizer is
+//! removed, then the count is incremented. So each pod is counted exactly once, even if it is deleted or this process
+//! restarts.
 
 mod indexes;
 mod manage;
@@ -22,9 +23,9 @@ use super::pods;
 use crate::Pod;
 use crate::context::Context;
 use indexes::Indexes;
-use policy::Verdict;
+use policy::JobResult;
 
-/// Keeps a pod until its job has counted it.
+/// Retains a pod until its Job has counted it.
 pub(crate) const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 
 pub(crate) fn start(context: &Context) {
@@ -39,7 +40,7 @@ pub(crate) fn start(context: &Context) {
     ttl::start(context);
 }
 
-/// By job: how many pods failed since the last one succeeded, and when the last one did.
+/// By Job: failed pods since the last success, and when the last one failed.
 type Failures = Mutex<HashMap<String, (u32, Timestamp)>>;
 
 async fn reconcile(this: &Controller, failures: &Failures, key: &str) -> Reconciled {
@@ -57,15 +58,15 @@ async fn reconcile(this: &Controller, failures: &Failures, key: &str) -> Reconci
         return release(this, &pods).await.map(|()| Outcome::Done);
     }
     let mut step = Step::new(this, failures, job, spec, pods);
-    step.note_start();
+    step.record_start();
     step.count();
-    step.judge();
-    let managed = step.act().await;
+    step.decide_result();
+    let managed = step.manage_pods().await;
     let wait = step.write().await?;
-    managed.map(|soon| Outcome::after([soon, wait, step.until_deadline()].into_iter().flatten().min()))
+    managed.map(|soon| Outcome::requeue_after([soon, wait, step.until_deadline()].into_iter().flatten().min()))
 }
 
-/// Lets pods go that nobody counts any more.
+/// Removes the finalizer of pods whose Job no longer counts them.
 async fn release(this: &Controller, pods: &[Arc<Pod>]) -> Result<()> {
     for pod in pods.iter().filter(|pod| is_tracked(pod)) {
         manage::untrack(this, pod).await?;
@@ -79,17 +80,17 @@ struct Step<'a> {
     failures: &'a Failures,
     job: Arc<Job>,
     spec: JobSpec,
-    /// The status to be.
+    /// The new status.
     status: JobStatus,
     pods: Vec<Arc<Pod>>,
     active: Vec<Arc<Pod>>,
-    /// Pods that are being deleted and have not ended.
+    /// Pods with a deletion timestamp that have not terminated.
     terminating: i32,
-    /// Pods whose finalizer can go once the status is written.
+    /// Pods whose finalizer is removed after the status write.
     counted: Vec<Arc<Pod>>,
     succeeded: Indexes,
     failed: Indexes,
-    verdict: Option<Verdict>,
+    result: Option<JobResult>,
 }
 
 impl<'a> Step<'a> {
@@ -102,7 +103,7 @@ impl<'a> Step<'a> {
         let (succeeded, failed) = (read(&status.completed_indexes), read(&status.failed_indexes));
         let terminating = i32::try_from(terminating).unwrap_or(i32::MAX);
         let counted = Vec::new();
-        Self { this, failures, job, spec, status, pods, active, terminating, counted, succeeded, failed, verdict: None }
+        Self { this, failures, job, spec, status, pods, active, terminating, counted, succeeded, failed, result: None }
     }
 
     fn is_indexed(&self) -> bool {
@@ -117,7 +118,7 @@ impl<'a> Step<'a> {
         usize::try_from(self.spec.parallelism.unwrap_or(1)).unwrap_or(0)
     }
 
-    /// Whether a pod that is being deleted counts as failed before it ended.
+    /// Whether a terminating pod counts as failed before it has terminated.
     fn counts_deleting(&self) -> bool {
         match self.spec.pod_replacement_policy.as_deref() {
             Some(policy) => policy != "Failed",
@@ -130,8 +131,8 @@ impl<'a> Step<'a> {
         phase == "Failed" || (self.counts_deleting() && pods::is_deleting(pod) && phase != "Succeeded")
     }
 
-    /// The job starts when it is first seen, or resumed.
-    fn note_start(&mut self) {
+    /// Sets `startTime` when the Job is first reconciled or resumed.
+    fn record_start(&mut self) {
         if self.status.start_time.is_none() && !self.is_suspended() {
             self.status.start_time = Some(self.this.now());
         }
@@ -140,7 +141,7 @@ impl<'a> Step<'a> {
     fn until_deadline(&self) -> Option<Duration> {
         let deadline = self.spec.active_deadline_seconds?;
         let start = self.status.start_time.as_ref()?;
-        if self.verdict.is_some() || self.is_suspended() {
+        if self.result.is_some() || self.is_suspended() {
             return None;
         }
         let left = start.0.as_second() + deadline - self.this.now().0.as_second();
@@ -157,7 +158,7 @@ impl<'a> Step<'a> {
         self.status.failed.unwrap_or(0) + uncounted.map_or(0, |uids| i32::try_from(uids.len()).unwrap_or(0))
     }
 
-    /// Moves UIDs of pods without a finalizer into the counts, and finds pods that ended since.
+    /// Moves UIDs of pods without a finalizer into the counts, and collects pods that terminated since.
     fn count(&mut self) {
         let tracked: HashMap<String, Arc<Pod>> = self
             .pods
@@ -197,9 +198,9 @@ impl<'a> Step<'a> {
     fn count_pod(&mut self, pod: &Arc<Pod>) {
         let index = manage::index_of(pod);
         let valid = !self.is_indexed() || index.is_some_and(|index| self.succeeded.is_valid(index));
-        let over = policy::is_decided_failure(&self.job);
+        let over = policy::has_failure_target(&self.job);
         if pods::phase(pod) == "Succeeded" {
-            self.note_end(pod, true);
+            self.record_pod_result(pod, true);
             match index.filter(|_| self.is_indexed()) {
                 Some(index) => self.succeeded.insert(index),
                 None => push(&mut self.status, Succeeded, uid_of(&**pod)),
@@ -207,7 +208,7 @@ impl<'a> Step<'a> {
         } else if self.is_failed(pod) || over {
             let matched = policy::failure_action(&self.spec, pod);
             if matched.counts() && valid {
-                self.note_end(pod, false);
+                self.record_pod_result(pod, false);
                 push(&mut self.status, Failed, uid_of(&**pod));
                 if let (Some(index), Some(limit)) = (index, self.spec.backoff_limit_per_index)
                     && (matched.fails_index() || manage::failures_of(pod) >= limit)
@@ -216,7 +217,7 @@ impl<'a> Step<'a> {
                 }
             }
             if let Some(reason) = matched.fails_job(pod) {
-                self.verdict.get_or_insert(reason);
+                self.result.get_or_insert(reason);
             }
         } else {
             return;
@@ -224,11 +225,11 @@ impl<'a> Step<'a> {
         self.counted.push(pod.clone());
     }
 
-    /// Remembers how the last pods ended: the next one waits the longer, the more failed in a row.
-    fn note_end(&self, pod: &Pod, well: bool) {
+    /// Records the result of a pod: the backoff grows with each failure in a row.
+    fn record_pod_result(&self, pod: &Pod, success: bool) {
         let mut failures = lock(self.failures);
         let entry = failures.entry(uid_of(&*self.job).to_owned()).or_default();
-        if well {
+        if success {
             *entry = (0, Timestamp::default());
         } else {
             *entry = (entry.0 + 1, manage::ended_at(pod).unwrap_or_else(|| self.this.now().0).max(entry.1));

@@ -1,4 +1,4 @@
-//! When a job is over, and what the failure of a pod means for it.
+//! Completion of a Job: success policy, backoff limit, pod failure policy.
 
 use k8s_openapi::api::batch::v1::{Job, JobSpec, PodFailurePolicyRule};
 use k8s_openapi::api::core::v1::ContainerStatus;
@@ -8,34 +8,34 @@ use super::super::pods;
 use super::{Indexes, Step};
 use crate::Pod;
 
-/// That a job is over, and why.
+/// Final result of a Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Verdict {
-    /// Whether it ended well.
-    pub(super) well: bool,
+pub(super) struct JobResult {
+    /// Whether it succeeded.
+    pub(super) succeeded: bool,
     /// Reason of the condition.
     pub(super) reason: String,
     /// Message of the condition.
     pub(super) message: String,
 }
 
-impl Verdict {
+impl JobResult {
     pub(super) fn failure(reason: &str, message: impl Into<String>) -> Self {
-        Self { well: false, reason: reason.to_owned(), message: message.into() }
+        Self { succeeded: false, reason: reason.to_owned(), message: message.into() }
     }
 
     fn success(reason: &str, message: impl Into<String>) -> Self {
-        Self { well: true, reason: reason.to_owned(), message: message.into() }
+        Self { succeeded: true, reason: reason.to_owned(), message: message.into() }
     }
 }
 
-/// Whether the job has its last condition.
+/// Whether the Job has a `Complete` or `Failed` condition.
 pub(crate) fn is_finished(job: &Job) -> bool {
     has(job, "Complete") || has(job, "Failed")
 }
 
-/// Whether the job will fail, once its pods are gone.
-pub(super) fn is_decided_failure(job: &Job) -> bool {
+/// Whether the Job has the `FailureTarget` condition: it fails once its pods are gone.
+pub(super) fn has_failure_target(job: &Job) -> bool {
     has(job, "FailureTarget")
 }
 
@@ -45,49 +45,49 @@ fn has(job: &Job, kind: &str) -> bool {
 }
 
 impl Step<'_> {
-    /// Decides whether the job is over. What was decided before stays.
-    pub(super) fn judge(&mut self) {
-        if let Some(verdict) = self.decided() {
-            self.verdict = Some(verdict);
-        } else if self.verdict.is_none() {
-            self.verdict = self.failure().or_else(|| self.success());
+    /// Decides whether the Job is finished. An earlier decision is final.
+    pub(super) fn decide_result(&mut self) {
+        if let Some(result) = self.decided() {
+            self.result = Some(result);
+        } else if self.result.is_none() {
+            self.result = self.failure().or_else(|| self.success());
         }
     }
 
-    fn decided(&self) -> Option<Verdict> {
+    fn decided(&self) -> Option<JobResult> {
         let conditions = self.job.status.as_ref()?.conditions.as_ref()?;
-        let verdict = |kind: &str, well: bool| {
+        let result = |kind: &str, succeeded: bool| {
             let found = conditions.iter().find(|condition| condition.type_ == kind && condition.status == "True")?;
             let (reason, message) = (found.reason.clone().unwrap_or_default(), found.message.clone());
-            Some(Verdict { well, reason, message: message.unwrap_or_default() })
+            Some(JobResult { succeeded, reason, message: message.unwrap_or_default() })
         };
-        verdict("FailureTarget", false).or_else(|| verdict("SuccessCriteriaMet", true))
+        result("FailureTarget", false).or_else(|| result("SuccessCriteriaMet", true))
     }
 
-    fn failure(&self) -> Option<Verdict> {
+    fn failure(&self) -> Option<JobResult> {
         let limit = self.spec.backoff_limit.unwrap_or(6);
         if self.failed_count() > limit || self.restarted_too_often(limit) {
-            return Some(Verdict::failure("BackoffLimitExceeded", "Job has reached the specified backoff limit"));
+            return Some(JobResult::failure("BackoffLimitExceeded", "Job has reached the specified backoff limit"));
         }
         if self.until_deadline().is_some_and(|left| left.is_zero()) {
-            return Some(Verdict::failure("DeadlineExceeded", "Job was active longer than specified deadline"));
+            return Some(JobResult::failure("DeadlineExceeded", "Job was active longer than specified deadline"));
         }
         if self.is_indexed() && self.spec.backoff_limit_per_index.is_some() {
             let failed = i32::try_from(self.failed.len()).unwrap_or(i32::MAX);
             if self.spec.max_failed_indexes.is_some_and(|max| failed > max) {
                 let message = "Job has exceeded the specified maximal number of failed indexes";
-                return Some(Verdict::failure("MaxFailedIndexesExceeded", message));
+                return Some(JobResult::failure("MaxFailedIndexesExceeded", message));
             }
             let ended = self.succeeded.len() + self.failed.len();
             let completions = usize::try_from(self.spec.completions.unwrap_or(0)).unwrap_or(0);
             if failed > 0 && ended >= completions {
-                return Some(Verdict::failure("FailedIndexes", "Job has failed indexes"));
+                return Some(JobResult::failure("FailedIndexes", "Job has failed indexes"));
             }
         }
         None
     }
 
-    /// With `restartPolicy: OnFailure` pods do not fail; their containers start again.
+    /// With `restartPolicy: OnFailure` pods do not fail; their containers restart.
     fn restarted_too_often(&self, limit: i32) -> bool {
         let policy = self.spec.template.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
         if policy != Some("OnFailure") {
@@ -105,19 +105,19 @@ impl Step<'_> {
         if limit == 0 { restarts > 0 } else { restarts >= limit }
     }
 
-    fn success(&self) -> Option<Verdict> {
-        if let Some(verdict) = self.success_by_policy() {
-            return Some(verdict);
+    fn success(&self) -> Option<JobResult> {
+        if let Some(result) = self.success_by_policy() {
+            return Some(result);
         }
         let reached = match self.spec.completions {
             Some(completions) => self.succeeded_count() >= completions,
             None => self.succeeded_count() > 0 && self.active.is_empty() && self.terminating == 0,
         };
         let message = "Reached expected number of succeeded pods";
-        (reached && !self.is_suspended()).then(|| Verdict::success("CompletionsReached", message))
+        (reached && !self.is_suspended()).then(|| JobResult::success("CompletionsReached", message))
     }
 
-    fn success_by_policy(&self) -> Option<Verdict> {
+    fn success_by_policy(&self) -> Option<JobResult> {
         let completions = usize::try_from(self.spec.completions?).ok()?;
         let rules = &self.spec.success_policy.as_ref()?.rules;
         let matched = rules.iter().position(|rule| {
@@ -132,20 +132,20 @@ impl Step<'_> {
                 (None, None) => false,
             }
         })?;
-        Some(Verdict::success("SuccessPolicy", format!("Matched rules at index {matched}")))
+        Some(JobResult::success("SuccessPolicy", format!("Matched rules at index {matched}")))
     }
 }
 
-/// What the failure of a pod means for its job.
+/// Effect of a failed pod on its Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// One failure more.
+    /// Counts towards the backoff limit.
     Count,
-    /// Nothing.
+    /// None.
     Ignore,
-    /// Its index failed.
+    /// Fails its index.
     FailIndex,
-    /// The job failed, for this reason.
+    /// Fails the Job, with this message.
     FailJob(String),
 }
 
@@ -158,15 +158,15 @@ impl Action {
         *self == Self::FailIndex
     }
 
-    pub(super) fn fails_job(&self, _pod: &Pod) -> Option<Verdict> {
+    pub(super) fn fails_job(&self, _pod: &Pod) -> Option<JobResult> {
         match self {
-            Self::FailJob(message) => Some(Verdict::failure("PodFailurePolicy", message.clone())),
+            Self::FailJob(message) => Some(JobResult::failure("PodFailurePolicy", message.clone())),
             _ => None,
         }
     }
 }
 
-/// What the failure policy says about a failed pod: the first rule that matches.
+/// Action of the first pod failure policy rule that matches.
 pub(super) fn failure_action(spec: &JobSpec, pod: &Pod) -> Action {
     let rules = spec.pod_failure_policy.iter().flat_map(|policy| &policy.rules);
     if pods::phase(pod) != "Failed" {

@@ -1,4 +1,4 @@
-//! What a job says about itself, written before the pods that were counted are let go.
+//! Status of a Job, written before the finalizers of counted pods are removed.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use super::super::pods;
 use super::{Step, manage};
 
 impl Step<'_> {
-    /// Writes the status and lets counted pods go. Answers when to look again.
+    /// Writes the status and removes the finalizers of counted pods. Returns the requeue delay.
     pub(super) async fn write(&mut self) -> Result<Option<Duration>> {
         self.status.active = nonzero(i32::try_from(self.active.len()).unwrap_or(i32::MAX));
         let ready = self.active.iter().filter(|pod| pods::is_ready(pod)).count();
         self.status.ready = Some(i32::try_from(ready).unwrap_or(i32::MAX));
         self.status.terminating = Some(self.terminating);
         self.note_suspension();
-        let ended = self.note_verdict();
+        let ended = self.record_result();
         let mut next = Job::clone(&self.job);
         next.status = Some(self.status.clone());
         self.job = self.this.writer.update_status(&self.job, &next).await?;
@@ -25,7 +25,7 @@ impl Step<'_> {
             manage::untrack(self.this, pod).await?;
         }
         if ended {
-            self.tell_end();
+            self.record_finish_event();
         }
         Ok(None)
     }
@@ -34,7 +34,7 @@ impl Step<'_> {
         let suspended = self.condition("Suspended").map(|condition| condition.status == "True");
         match (self.is_suspended(), suspended) {
             (true, Some(true)) | (false, None | Some(false)) => {}
-            _ if self.verdict.is_some() => {}
+            _ if self.result.is_some() => {}
             (true, _) => {
                 self.set("Suspended", "True", "JobSuspended", "Job suspended");
                 self.status.start_time = None;
@@ -48,32 +48,33 @@ impl Step<'_> {
         }
     }
 
-    /// Writes down that the job is over: first that it will be, and when no pod is left that it is.
-    fn note_verdict(&mut self) -> bool {
-        let Some(verdict) = self.verdict.clone() else { return false };
+    /// Sets the final conditions: `SuccessCriteriaMet` or `FailureTarget` first, `Complete` or `Failed` when no pod is
+    /// left.
+    fn record_result(&mut self) -> bool {
+        let Some(result) = self.result.clone() else { return false };
         let (target, last) =
-            if verdict.well { ("SuccessCriteriaMet", "Complete") } else { ("FailureTarget", "Failed") };
+            if result.succeeded { ("SuccessCriteriaMet", "Complete") } else { ("FailureTarget", "Failed") };
         if self.condition(target).is_none() {
-            self.set(target, "True", &verdict.reason, &verdict.message);
+            self.set(target, "True", &result.reason, &result.message);
         }
         let uncounted = self.status.uncounted_terminated_pods.clone().unwrap_or_default();
         let counted = uncounted.succeeded.is_none() && uncounted.failed.is_none();
         if !self.active.is_empty() || self.terminating > 0 || !counted {
             return false;
         }
-        self.set(last, "True", &verdict.reason, &verdict.message);
-        if verdict.well {
+        self.set(last, "True", &result.reason, &result.message);
+        if result.succeeded {
             self.status.completion_time = Some(self.this.now());
         }
         true
     }
 
-    fn tell_end(&self) {
-        match &self.verdict {
-            Some(verdict) if verdict.well => self.this.normal(&*self.job, "Completed", "Job completed"),
-            Some(verdict) => {
-                let reason = REASONS.iter().find(|reason| **reason == verdict.reason).unwrap_or(&"JobFailed");
-                self.this.warning(&*self.job, reason, verdict.message.clone());
+    fn record_finish_event(&self) {
+        match &self.result {
+            Some(result) if result.succeeded => self.this.normal(&*self.job, "Completed", "Job completed"),
+            Some(result) => {
+                let reason = REASONS.iter().find(|reason| **reason == result.reason).unwrap_or(&"JobFailed");
+                self.this.warning(&*self.job, reason, result.message.clone());
             }
             None => {}
         }

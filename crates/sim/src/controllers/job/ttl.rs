@@ -1,11 +1,11 @@
-//! Deletes jobs some time after they ended, if they say so.
+//! Deletes finished Jobs after `ttlSecondsAfterFinished`.
 
 use std::time::Duration;
 
 use capstan_apiserver::ops::{DeleteOptions, Propagation};
 use k8s_openapi::api::batch::v1::Job;
 
-use super::super::common::{Controller, Outcome, Reconciled, ignore_absent};
+use super::super::common::{Controller, Outcome, Reconciled, ignore_not_found};
 use super::policy::is_finished;
 use crate::context::Context;
 
@@ -32,14 +32,14 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
     }
     let left = ended + ttl - this.now().0.as_second();
     if left > 0 {
-        return Ok(Outcome::After(Duration::from_secs(u64::try_from(left).unwrap_or(0))));
+        return Ok(Outcome::RequeueAfter(Duration::from_secs(u64::try_from(left).unwrap_or(0))));
     }
     let options = DeleteOptions { propagation: Some(Propagation::Foreground), ..DeleteOptions::default() };
-    ignore_absent(this.writer.delete(&*job, options).await)?;
+    ignore_not_found(this.writer.delete(&*job, options).await)?;
     Ok(Outcome::Done)
 }
 
-/// When the job ended, in seconds.
+/// When the Job finished, in seconds.
 fn ended(job: &Job) -> Option<i64> {
     let conditions = job.status.as_ref()?.conditions.as_ref()?;
     let last =

@@ -1,4 +1,4 @@
-//! Taint eviction: pods that do not tolerate a `NoExecute` taint leave the node, at once or after as long as they say.
+//! Taint-based eviction: evicts pods that do not tolerate a `NoExecute` taint, at once or after `tolerationSeconds`.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use capstan_apiserver::ops::DeleteOptions;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use tokio::time::Instant;
 
-use super::super::common::{Controller, Outcome, Reconciled, ignore_absent, uid_of};
+use super::super::common::{Controller, Outcome, Reconciled, ignore_not_found, uid_of};
 use super::super::pod_gc::set_disruption_target;
 use super::super::pods;
 use crate::Pod;
@@ -17,14 +17,14 @@ use crate::context::Context;
 use crate::informer::key_of;
 use capstan_semantics::taints::tolerates;
 
-/// Since when pods are to leave, by UID.
-type Leaving = Mutex<HashMap<String, Instant>>;
+/// Start of the toleration period of pods, by UID.
+type PendingEvictions = Mutex<HashMap<String, Instant>>;
 
 pub(super) fn start(context: &Context) {
     let controller = Controller::new(context, "node-controller", "taint-eviction-controller");
     let caches = &context.caches;
-    let leaving = Arc::new(Leaving::default());
-    let (queue, nodes, forgotten) = (controller.queue.clone(), caches.nodes.clone(), leaving.clone());
+    let pending = Arc::new(PendingEvictions::default());
+    let (queue, nodes, forgotten) = (controller.queue.clone(), caches.nodes.clone(), pending.clone());
     caches.pods.subscribe(move |change| {
         let Some(pod) = change.new else {
             forgotten.lock().unwrap_or_else(PoisonError::into_inner).remove(uid_of(&**change.last()));
@@ -50,8 +50,8 @@ pub(super) fn start(context: &Context) {
         }
     });
     controller.run(2, move |this, key| {
-        let leaving = leaving.clone();
-        async move { reconcile(&this, &leaving, &key).await }
+        let pending = pending.clone();
+        async move { reconcile(&this, &pending, &key).await }
     });
 }
 
@@ -60,33 +60,33 @@ fn no_execute(node: &Node) -> Vec<Taint> {
     taints.filter(|taint| taint.effect == "NoExecute").cloned().collect()
 }
 
-async fn reconcile(this: &Controller, leaving: &Leaving, key: &str) -> Reconciled {
+async fn reconcile(this: &Controller, pending: &PendingEvictions, key: &str) -> Reconciled {
     let Some(pod) = this.context.caches.pods.get(key).filter(|pod| pods::is_active(pod)) else {
         return Ok(Outcome::Done);
     };
     let node = this.context.caches.nodes.get(pods::node_name(&pod));
     let taints = node.map(|node| no_execute(&node)).unwrap_or_default();
-    let Some(stay) = stay(&pod, &taints) else {
-        let cancelled = leaving.lock().unwrap_or_else(PoisonError::into_inner).remove(uid_of(&*pod)).is_some();
+    let Some(stay) = toleration_period(&pod, &taints) else {
+        let cancelled = pending.lock().unwrap_or_else(PoisonError::into_inner).remove(uid_of(&*pod)).is_some();
         if cancelled {
             this.normal(&*pod, "TaintManagerEviction", format!("Cancelling deletion of Pod {key}"));
         }
         return Ok(Outcome::Done);
     };
     let since = {
-        let mut leaving = leaving.lock().unwrap_or_else(PoisonError::into_inner);
-        *leaving.entry(uid_of(&*pod).to_owned()).or_insert_with(Instant::now)
+        let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
+        *pending.entry(uid_of(&*pod).to_owned()).or_insert_with(Instant::now)
     };
     let left = (since + stay).saturating_duration_since(Instant::now());
     if !left.is_zero() {
-        return Ok(Outcome::After(left));
+        return Ok(Outcome::RequeueAfter(left));
     }
     evict(this, &pod, key).await?;
     Ok(Outcome::Done)
 }
 
-/// How long a pod may stay in spite of the taints; nothing if for ever.
-fn stay(pod: &Pod, taints: &[Taint]) -> Option<Duration> {
+/// How long a pod tolerates the taints; `None` for ever.
+fn toleration_period(pod: &Pod, taints: &[Taint]) -> Option<Duration> {
     let tolerations = pods::spec(pod).tolerations.as_deref().unwrap_or_default();
     let mut least = None::<Duration>;
     for taint in taints {
@@ -111,6 +111,6 @@ async fn evict(this: &Controller, pod: &Arc<Pod>, key: &str) -> Result<()> {
     let conditions = next.status.get_or_insert_default().conditions.get_or_insert_default();
     let message = "Taint manager: deleting due to NoExecute taint";
     set_disruption_target(conditions, "DeletionByTaintManager", message, this);
-    ignore_absent(this.writer.update_status(pod, &next).await.map(drop))?;
-    ignore_absent(this.writer.delete(&**pod, DeleteOptions::default()).await)
+    ignore_not_found(this.writer.update_status(pod, &next).await.map(drop))?;
+    ignore_not_found(this.writer.delete(&**pod, DeleteOptions::default()).await)
 }

@@ -1,4 +1,4 @@
-//! Whether a node is heard of, by its lease or by its status.
+//! Node heartbeats: lease renewals and status updates.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,80 +10,81 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use tokio::time::Instant;
 
-use super::super::common::{Controller, Outcome, Reconciled, ignore_absent, name_of, uid_of};
+use super::super::common::{Controller, Outcome, Reconciled, ignore_not_found, name_of, uid_of};
 use super::super::pods;
 use super::zones::Zones;
-use super::{Grace, taints};
+use super::{NodeGracePeriods, taints};
 use crate::Pod;
 use crate::context::Context;
 use crate::events::Severity;
 
 const CONDITIONS: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 
-/// What a node controller remembers.
-pub(super) struct Memory {
-    grace: Option<Grace>,
-    /// When each node was last heard of.
-    beats: Mutex<HashMap<String, Instant>>,
+/// State of the node controller.
+pub(super) struct HeartbeatTracker {
+    grace: Option<NodeGracePeriods>,
+    /// Last heartbeat of each node.
+    heartbeats: Mutex<HashMap<String, Instant>>,
     pub(super) zones: Zones,
 }
 
-impl Memory {
-    fn note(&self, node: &str) {
-        let mut beats = self.beats.lock().unwrap_or_else(PoisonError::into_inner);
-        match beats.get_mut(node) {
-            Some(beat) => *beat = Instant::now(),
+impl HeartbeatTracker {
+    fn record_heartbeat(&self, node: &str) {
+        let mut heartbeats = self.heartbeats.lock().unwrap_or_else(PoisonError::into_inner);
+        match heartbeats.get_mut(node) {
+            Some(heartbeat) => *heartbeat = Instant::now(),
             None => {
-                beats.insert(node.to_owned(), Instant::now());
+                heartbeats.insert(node.to_owned(), Instant::now());
             }
         }
     }
 
     fn forget(&self, node: &str) {
-        self.beats.lock().unwrap_or_else(PoisonError::into_inner).remove(node);
+        self.heartbeats.lock().unwrap_or_else(PoisonError::into_inner).remove(node);
     }
 
-    /// How long a node may stay silent from now on; nothing if for ever.
-    fn left(&self, node: &Node) -> Option<Duration> {
-        let Grace { beats: usual, startup } = self.grace?;
-        let beats = self.beats.lock().unwrap_or_else(PoisonError::into_inner);
-        let beat = beats.get(name_of(node)).copied().unwrap_or_else(Instant::now);
+    /// Remaining grace period of a node; `None` if it never expires.
+    fn remaining_grace(&self, node: &Node) -> Option<Duration> {
+        let NodeGracePeriods { heartbeat: usual, startup } = self.grace?;
+        let heartbeats = self.heartbeats.lock().unwrap_or_else(PoisonError::into_inner);
+        let heartbeat = heartbeats.get(name_of(node)).copied().unwrap_or_else(Instant::now);
         let grace = if condition(node, "Ready").is_some() { usual } else { startup };
-        Some((beat + grace).saturating_duration_since(Instant::now()))
+        Some((heartbeat + grace).saturating_duration_since(Instant::now()))
     }
 }
 
-pub(super) fn start(context: &Context, grace: Option<Grace>) {
+pub(super) fn start(context: &Context, grace: Option<NodeGracePeriods>) {
     let controller = Controller::new(context, "node-controller", "node-controller");
-    let memory = Arc::new(Memory { grace, beats: Mutex::default(), zones: Zones::default() });
-    let (queue, noted, nodes) = (controller.queue.clone(), memory.clone(), context.caches.nodes.clone());
+    let tracker = Arc::new(HeartbeatTracker { grace, heartbeats: Mutex::default(), zones: Zones::default() });
+    let (queue, recorded, nodes) = (controller.queue.clone(), tracker.clone(), context.caches.nodes.clone());
     context.caches.nodes.subscribe(move |change| {
-        let beat = |node: &Arc<Node>| {
+        let heartbeat = |node: &Arc<Node>| {
             condition(node, "Ready").map(|one| (one.last_heartbeat_time.clone(), one.status.clone()))
         };
-        if change.new.is_some() && change.old.map(beat) != change.new.map(beat) && !is_unknown(change.last()) {
-            noted.note(change.key);
+        if change.new.is_some() && change.old.map(heartbeat) != change.new.map(heartbeat) && !is_unknown(change.last())
+        {
+            recorded.record_heartbeat(change.key);
         }
         let (old, new) = (change.old.map(|node| &**node), change.new.map(|node| &**node));
-        if noted.zones.count(old, new) {
+        if recorded.zones.count(old, new) {
             nodes.list().iter().for_each(|node| queue.add(name_of(&**node).into()));
         }
         if change.new.is_none() {
-            noted.forget(change.key);
+            recorded.forget(change.key);
         }
         queue.add(change.key.clone());
     });
     if grace.is_some() {
-        context.spawn(listen(context.server.clone(), memory.clone(), controller.queue.clone()));
+        context.spawn(watch_leases(context.server.clone(), tracker.clone(), controller.queue.clone()));
     }
     controller.run(2, move |this, key| {
-        let memory = memory.clone();
-        async move { reconcile(&this, &memory, &key).await }
+        let tracker = tracker.clone();
+        async move { reconcile(&this, &tracker, &key).await }
     });
 }
 
-/// Follows leases, without reading them: that one was renewed is all there is to know.
-async fn listen(server: Server, memory: Arc<Memory>, queue: capstan_workqueue::Queue) {
+/// Watches leases without reading them: a renewal is all that matters.
+async fn watch_leases(server: Server, tracker: Arc<HeartbeatTracker>, queue: capstan_workqueue::Queue) {
     let caller = Caller::system("kube-controller-manager");
     let Some(resource) = server.registry().lookup("coordination.k8s.io", "v1", "leases") else { return };
     let target = Target::all(resource, Some("kube-node-lease"));
@@ -93,10 +94,10 @@ async fn listen(server: Server, memory: Arc<Memory>, queue: capstan_workqueue::Q
             while let Some(event) = events.next().await {
                 match event {
                     WatchEvent::Added(lease) => {
-                        memory.note(lease.name());
+                        tracker.record_heartbeat(lease.name());
                         queue.add(lease.name().into());
                     }
-                    WatchEvent::Modified(lease) => memory.note(lease.name()),
+                    WatchEvent::Modified(lease) => tracker.record_heartbeat(lease.name()),
                     WatchEvent::Error(_) => break,
                     WatchEvent::Deleted(_) | WatchEvent::Bookmark { .. } => {}
                 }
@@ -106,9 +107,9 @@ async fn listen(server: Server, memory: Arc<Memory>, queue: capstan_workqueue::Q
     }
 }
 
-async fn reconcile(this: &Controller, memory: &Memory, key: &str) -> Reconciled {
+async fn reconcile(this: &Controller, tracker: &HeartbeatTracker, key: &str) -> Reconciled {
     let Some(node) = this.context.caches.nodes.get(key) else { return Ok(Outcome::Done) };
-    let left = memory.left(&node);
+    let left = tracker.remaining_grace(&node);
     let node = match left {
         Some(Duration::ZERO) => {
             let was_ready = ready_status(&node) == "True";
@@ -124,10 +125,10 @@ async fn reconcile(this: &Controller, memory: &Memory, key: &str) -> Reconciled 
     if ready_status(&node) != "True" && condition(&node, "Ready").is_some() {
         mark_pods(this, key).await?;
     }
-    let wait = taints::settle(this, memory, node).await?;
-    // A silent node comes back by being heard of, which brings a change of its status.
+    let wait = taints::sync(this, tracker, node).await?;
+    // An unreachable node needs no requeue: its next heartbeat changes its status.
     let left = left.filter(|left| !left.is_zero());
-    Ok(Outcome::after([wait, left].into_iter().flatten().min()))
+    Ok(Outcome::requeue_after([wait, left].into_iter().flatten().min()))
 }
 
 /// The condition of that type.
@@ -135,7 +136,7 @@ pub(super) fn condition<'a>(node: &'a Node, kind: &str) -> Option<&'a NodeCondit
     node.status.as_ref()?.conditions.as_ref()?.iter().find(|condition| condition.type_ == kind)
 }
 
-/// The status of the condition `Ready`, or nothing.
+/// Status of the condition `Ready`, or empty.
 pub(super) fn ready_status(node: &Node) -> &str {
     condition(node, "Ready").map_or("", |condition| condition.status.as_str())
 }
@@ -170,7 +171,7 @@ async fn mark_unknown(this: &Controller, node: Arc<Node>) -> Result<Arc<Node>> {
     this.writer.update_status(&node, &next).await
 }
 
-/// The pods of a node that is not ready are not ready either.
+/// Marks the pods of a node that is not ready as not ready.
 async fn mark_pods(this: &Controller, node: &str) -> Result<()> {
     for pod in this.context.caches.pods.on_node(node) {
         if !pods::is_ready(&pod) || uid_of(&*pod).is_empty() {
@@ -182,7 +183,7 @@ async fn mark_pods(this: &Controller, node: &str) -> Result<()> {
             ready.status = "False".to_owned();
             ready.last_transition_time = Some(this.now());
         }
-        ignore_absent(this.writer.update_status(&pod, &next).await.map(drop))?;
+        ignore_not_found(this.writer.update_status(&pod, &next).await.map(drop))?;
         this.recorder.event(&*pod, Severity::Warning, "NodeNotReady", "Node is not ready");
     }
     Ok(())

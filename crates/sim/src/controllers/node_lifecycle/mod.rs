@@ -1,6 +1,6 @@
-//! Node lifecycle: a node that is not heard of is tainted, and its pods go after a while.
+//! Node lifecycle controller: taints nodes without heartbeats and evicts their pods.
 //!
-//! Nobody polls. A heartbeat is noted, and each node is looked at when its grace period could be over.
+//! No polling: heartbeats are recorded, and each node is requeued for the end of its grace period.
 
 mod eviction;
 mod health;
@@ -11,22 +11,22 @@ use std::time::Duration;
 
 use crate::context::Context;
 
-/// How nodes are judged.
+/// Grace periods of heartbeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grace {
-    /// A node that is not heard of for so long is unreachable.
-    pub beats: Duration,
-    /// The same, for a node that never was heard of.
+pub struct NodeGracePeriods {
+    /// A node without a heartbeat for this long is unreachable.
+    pub heartbeat: Duration,
+    /// The same for a node that never sent one.
     pub startup: Duration,
 }
 
-impl Default for Grace {
+impl Default for NodeGracePeriods {
     fn default() -> Self {
-        Self { beats: Duration::from_secs(50), startup: Duration::from_secs(60) }
+        Self { heartbeat: Duration::from_secs(50), startup: Duration::from_secs(60) }
     }
 }
 
-pub(crate) fn start(context: &Context, grace: Option<Grace>) {
+pub(crate) fn start(context: &Context, grace: Option<NodeGracePeriods>) {
     health::start(context, grace);
     eviction::start(context);
 }

@@ -1,4 +1,4 @@
-//! Taints that follow from the conditions of a node.
+//! Taints derived from node conditions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,18 +7,18 @@ use capstan_apiserver::error::Result;
 use k8s_openapi::api::core::v1::{Node, Taint};
 
 use super::super::common::Controller;
-use super::health::{Memory, condition, ready_status};
-use super::zones::Turn;
+use super::health::{HeartbeatTracker, condition, ready_status};
+use super::zones::EvictionSlot;
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 const NO_SCHEDULE: &str = "NoSchedule";
 const NO_EXECUTE: &str = "NoExecute";
-/// Seconds between a node being seen to be silent and its pods having to leave.
+/// Seconds between marking a node unreachable and the eviction of its pods.
 const EVICTION_DELAY_SECONDS: i64 = 5;
 
-/// Conditions, the status that is bad news, and the taint for it.
+/// Condition type, the status that is unhealthy, and the taint key for it.
 const RULES: [(&str, &str, &str); 6] = [
     ("Ready", "False", NOT_READY),
     ("Ready", "Unknown", UNREACHABLE),
@@ -28,8 +28,8 @@ const RULES: [(&str, &str, &str); 6] = [
     ("NetworkUnavailable", "True", "node.kubernetes.io/network-unavailable"),
 ];
 
-/// Gives a node the taints that it should have. Answers when to look again.
-pub(super) async fn settle(this: &Controller, memory: &Memory, node: Arc<Node>) -> Result<Option<Duration>> {
+/// Sets the taints of a node. Returns the requeue delay.
+pub(super) async fn sync(this: &Controller, tracker: &HeartbeatTracker, node: Arc<Node>) -> Result<Option<Duration>> {
     let old = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
     let (mut taints, mut wait) = (old.clone(), None);
     let bad = no_schedule(&node);
@@ -46,33 +46,33 @@ pub(super) async fn settle(this: &Controller, memory: &Memory, node: Arc<Node>) 
         _ => None,
     };
     let holds = |taint: &Taint| taint.effect == NO_EXECUTE && matches!(taint.key.as_str(), NOT_READY | UNREACHABLE);
-    let given_up = taints.iter().any(holds);
+    let tainted = taints.iter().any(holds);
     taints.retain(|taint| !holds(taint) || Some(taint.key.as_str()) == unready);
     if let Some(key) = unready {
-        match turn(this, memory, &node, given_up) {
-            Turn::Now => add(this, &mut taints, key, NO_EXECUTE),
-            Turn::After(left) => wait = Some(left),
-            Turn::Never => taints.retain(|taint| !holds(taint)),
+        match eviction_slot(this, tracker, &node, tainted) {
+            EvictionSlot::Now => add(this, &mut taints, key, NO_EXECUTE),
+            EvictionSlot::After(left) => wait = Some(left),
+            EvictionSlot::Never => taints.retain(|taint| !holds(taint)),
         }
     }
     if taints != old {
-        this.writer.taint(&node, &taints).await?;
+        this.writer.set_taints(&node, &taints).await?;
     }
     Ok(wait)
 }
 
-fn turn(this: &Controller, memory: &Memory, node: &Node, given_up: bool) -> Turn {
-    if given_up {
-        return if memory.zones.all_silent() { Turn::Never } else { Turn::Now };
+fn eviction_slot(this: &Controller, tracker: &HeartbeatTracker, node: &Node, tainted: bool) -> EvictionSlot {
+    if tainted {
+        return if tracker.zones.all_unreachable() { EvictionSlot::Never } else { EvictionSlot::Now };
     }
-    // Nodes that fall silent together are first all seen to be.
+    // When many nodes become unreachable at once, all are marked before the first is evicted.
     let since = condition(node, "Ready").and_then(|ready| ready.last_transition_time.as_ref());
     let since = since.map_or(0, |time| time.0.as_second());
     let left = since + EVICTION_DELAY_SECONDS - this.now().0.as_second();
     if left > 0 {
-        return Turn::After(Duration::from_secs(u64::try_from(left).unwrap_or(0)));
+        return EvictionSlot::After(Duration::from_secs(u64::try_from(left).unwrap_or(0)));
     }
-    memory.zones.turn(node)
+    tracker.zones.eviction_slot(node)
 }
 
 fn no_schedule(node: &Node) -> Vec<&'static str> {

@@ -1,4 +1,4 @@
-//! Who a pod of a stateful set is: its ordinal gives it a name, a host name and volumes.
+//! Identity of StatefulSet pods: the ordinal determines name, host name and claims.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, PodTemplateSpec, Volume};
@@ -12,7 +12,7 @@ use crate::Pod;
 const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
 const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
 
-/// The ordinal of a pod, if its name is one that the set gives.
+/// The ordinal of a pod, if its name matches the set.
 pub(super) fn ordinal(set: &StatefulSet, pod: &Pod) -> Option<i32> {
     let (parent, ordinal) = name_of(pod).rsplit_once('-')?;
     let digits = !ordinal.is_empty() && ordinal.bytes().all(|byte| byte.is_ascii_digit());
@@ -30,12 +30,12 @@ pub(super) fn pod_for(set: &StatefulSet, template: &PodTemplateSpec, revision: &
     spec.hostname = name;
     spec.subdomain = subdomain;
     set_in(&mut pod.metadata.labels, REVISION_HASH, revision);
-    identify(set, ordinal, &mut pod);
+    set_identity(set, ordinal, &mut pod);
     pod
 }
 
-/// Gives a pod the labels and volumes of its ordinal.
-pub(super) fn identify(set: &StatefulSet, ordinal: i32, pod: &mut Pod) {
+/// Sets the labels and volumes of a pod's ordinal.
+pub(super) fn set_identity(set: &StatefulSet, ordinal: i32, pod: &mut Pod) {
     let name = format!("{}-{ordinal}", name_of(set));
     set_in(&mut pod.metadata.labels, POD_NAME, name);
     set_in(&mut pod.metadata.labels, POD_INDEX, ordinal.to_string());
@@ -57,7 +57,7 @@ fn claimed(set: &StatefulSet, template: &str, ordinal: i32) -> Volume {
 /// Whether a pod has the labels and volumes of its ordinal.
 pub(super) fn matches_identity(set: &StatefulSet, ordinal: i32, pod: &Pod) -> bool {
     let label = |key: &str| pod.metadata.labels.as_ref().and_then(|labels| labels.get(key)).map(String::as_str);
-    // What the server filled in differs from what we would put there: only the claims count.
+    // Volumes are defaulted by the server, so only the claim names are compared.
     let volumes = spec(pod).volumes.as_deref().unwrap_or_default();
     let has_claim = |template: &str| {
         let name = claim_name(set, template, ordinal);

@@ -1,4 +1,4 @@
-//! Stateful sets: pods with names that stay, one after the other, each with its own volumes.
+//! StatefulSet controller: pods with stable names, in order, each with its own volumes.
 
 mod identity;
 mod rollout;
@@ -15,11 +15,11 @@ use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet};
 
 use super::common::{Controller, Outcome, Reconciled, name_of, namespace_of};
 use super::pods;
-use super::revision::{self, Found, History, REVISION_HASH, Revised};
+use super::revision::{self, Found, History, REVISION_HASH, VersionedSet};
 use crate::Pod;
 use crate::context::Context;
 use crate::writer::{is_already_exists, is_not_found};
-use identity::{identify, matches_identity, ordinal, pod_for};
+use identity::{matches_identity, ordinal, pod_for, set_identity};
 
 pub(crate) fn start(context: &Context) {
     let controller = Controller::new(context, "statefulset-controller", "statefulset-controller");
@@ -35,17 +35,17 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
     if capstan_semantics::label_selector::is_empty(&set.spec.selector) {
         return Ok(Outcome::Done);
     }
-    let Some(history) = find_history(this, &set).await? else { return Ok(Outcome::After(Duration::ZERO)) };
+    let Some(history) = find_history(this, &set).await? else { return Ok(Outcome::RequeueAfter(Duration::ZERO)) };
     let mut step = Step::load(this, set, &history).await?;
-    let settled = step.settle().await;
+    let settled = step.sync().await;
     let wait = step.write_status().await?;
     step.clean_up(&history).await?;
-    settled.map(|()| Outcome::after(wait))
+    settled.map(|()| Outcome::requeue_after(wait))
 }
 
 async fn find_history(this: &Controller, set: &Arc<StatefulSet>) -> Result<Option<History>> {
     let collisions = set.status.as_ref().and_then(|status| status.collision_count);
-    let revised = Revised {
+    let revised = VersionedSet {
         owner: &**set,
         selector: &set.spec.selector,
         template: &set.spec.template,
@@ -67,11 +67,11 @@ async fn find_history(this: &Controller, set: &Arc<StatefulSet>) -> Result<Optio
 struct Step<'a> {
     this: &'a Controller,
     set: Arc<StatefulSet>,
-    /// The revision that the pods come from.
+    /// `currentRevision`.
     current: Arc<ControllerRevision>,
-    /// The revision that they go to.
+    /// `updateRevision`.
     update: Arc<ControllerRevision>,
-    /// The pods of the ordinals that are wanted; nothing where there is none.
+    /// The pods of the desired ordinals; `None` where one is missing.
     replicas: Vec<Option<Arc<Pod>>>,
     /// The pods of all other ordinals, highest first.
     condemned: Vec<Arc<Pod>>,
@@ -110,7 +110,7 @@ impl<'a> Step<'a> {
         self.set.spec.ordinals.as_ref().and_then(|ordinals| ordinals.start).unwrap_or(0)
     }
 
-    /// Whether pods come and go one after the other.
+    /// Whether the pod management policy is `OrderedReady`.
     fn is_ordered(&self) -> bool {
         self.set.spec.pod_management_policy.as_deref() != Some("Parallel")
     }
@@ -119,14 +119,14 @@ impl<'a> Step<'a> {
         is_healthy(pod) && pods::is_available(pod, self.set.spec.min_ready_seconds, &self.this.now())
     }
 
-    /// Does what can be done now: pods that lack, pods that are too many, pods of an old template, in this order.
-    async fn settle(&mut self) -> Result<()> {
+    /// Does the next possible step: creates missing pods, deletes surplus ones, then rolls old ones, in this order.
+    async fn sync(&mut self) -> Result<()> {
         if self.set.metadata.deletion_timestamp.is_some() {
             return Ok(());
         }
-        self.keep_volumes_owned().await?;
+        self.sync_claim_owners().await?;
         for index in 0..self.replicas.len() {
-            let settled = self.settle_replica(index).await?;
+            let settled = self.sync_replica(index).await?;
             if !settled && self.is_ordered() {
                 return Ok(());
             }
@@ -137,17 +137,17 @@ impl<'a> Step<'a> {
         self.roll().await
     }
 
-    /// Brings one pod about. Answers whether it is there and well.
-    async fn settle_replica(&mut self, index: usize) -> Result<bool> {
+    /// Ensures one pod. Returns whether it exists and is healthy.
+    async fn sync_replica(&mut self, index: usize) -> Result<bool> {
         let ordinal = self.first() + i32::try_from(index).unwrap_or(i32::MAX);
         let Some(pod) = self.replicas[index].clone() else {
-            let pod = self.fresh(ordinal);
+            let pod = self.build_pod(ordinal);
             self.replicas[index] = self.create(ordinal, &pod).await?;
             return Ok(false);
         };
         if pods::is_terminal(&pod) {
             if !pods::is_deleting(&pod) {
-                self.replace_ended(&pod).await?;
+                self.replace_terminated(&pod).await?;
             }
             return Ok(false);
         }
@@ -159,13 +159,13 @@ impl<'a> Step<'a> {
         }
         if !matches_identity(&self.set, ordinal, &pod) {
             let mut next = Pod::clone(&pod);
-            identify(&self.set, ordinal, &mut next);
+            set_identity(&self.set, ordinal, &mut next);
             self.replicas[index] = Some(self.this.writer.update(&pod, &next).await?);
         }
         Ok(self.is_available(&pod))
     }
 
-    async fn replace_ended(&self, pod: &Pod) -> Result<()> {
+    async fn replace_terminated(&self, pod: &Pod) -> Result<()> {
         let (namespace, name) = (namespace_of(&*self.set), name_of(&*self.set));
         let pod_name = name_of(pod);
         if pods::phase(pod) == "Failed" {
@@ -178,9 +178,9 @@ impl<'a> Step<'a> {
         self.delete(pod).await
     }
 
-    /// The pod of an ordinal, of the revision that is due there.
-    fn fresh(&self, ordinal: i32) -> Pod {
-        let revision = if self.wants_current(ordinal) { &self.current } else { &self.update };
+    /// The pod of an ordinal, at the revision that applies to it.
+    fn build_pod(&self, ordinal: i32) -> Pod {
+        let revision = if self.keeps_current_revision(ordinal) { &self.current } else { &self.update };
         let template = revision::template(revision).unwrap_or_else(|| self.set.spec.template.clone());
         pod_for(&self.set, &template, name_of(&**revision), ordinal)
     }
@@ -194,9 +194,9 @@ impl<'a> Step<'a> {
                 self.this.normal(&*self.set, "SuccessfulCreate", message);
                 Ok(Some(pod))
             }
-            // Somebody else's pod has the name: it may go.
+            // A foreign pod has the name: retry, as it may be deleted.
             Err(error) if is_already_exists(&error) => Err(error),
-            Err(error) if super::common::namespace_is_ending(&error) => Ok(None),
+            Err(error) if super::common::namespace_is_terminating(&error) => Ok(None),
             Err(error) => {
                 let message = format!("create Pod {name} in StatefulSet {set} failed error: {error}");
                 self.this.warning(&*self.set, "FailedCreate", message);
@@ -222,7 +222,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Removes pods that are too many, highest ordinal first. Answers whether none is left.
+    /// Deletes surplus pods, highest ordinal first. Returns whether none is left.
     async fn remove_condemned(&mut self) -> Result<bool> {
         let first_unhealthy = self.first_unhealthy().map(|pod| name_of(&*pod).to_owned());
         for pod in self.condemned.clone() {
@@ -232,7 +232,7 @@ impl<'a> Step<'a> {
                 }
                 continue;
             }
-            // An unhealthy pod holds up the others, unless it is the one to go.
+            // An unhealthy pod blocks the others, unless it is itself the one to delete.
             if self.is_ordered()
                 && !is_healthy(&pod)
                 && first_unhealthy.as_deref().is_some_and(|name| name != name_of(&*pod))
@@ -262,12 +262,12 @@ impl<'a> Step<'a> {
     }
 }
 
-/// Whether a pod runs, is ready and stays.
+/// Whether a pod is running, ready and not terminating.
 fn is_healthy(pod: &Pod) -> bool {
     pods::phase(pod) == "Running" && pods::is_ready(pod) && !pods::is_deleting(pod)
 }
 
-/// The name of the revision that a pod was made from.
+/// Name of the revision that a pod was created from.
 fn revision_of(pod: &Pod) -> Option<&str> {
     pod.metadata.labels.as_ref()?.get(REVISION_HASH).map(String::as_str)
 }

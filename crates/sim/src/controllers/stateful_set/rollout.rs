@@ -1,4 +1,4 @@
-//! From one template to the next: highest ordinal first, down to the partition.
+//! Rolling update: highest ordinal first, down to the partition.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use super::{Step, revision_of};
 use crate::Pod;
 
 impl Step<'_> {
-    /// Whether pods are replaced when the template changes.
-    pub(super) fn rolls(&self) -> bool {
+    /// Whether the update strategy is `RollingUpdate`.
+    pub(super) fn is_rolling_update(&self) -> bool {
         let strategy = self.set.spec.update_strategy.as_ref();
         strategy.and_then(|strategy| strategy.type_.as_deref()) != Some("OnDelete")
     }
 
-    /// Whether the pod of an ordinal stays with the old template.
-    pub(super) fn wants_current(&self, ordinal: i32) -> bool {
-        if !self.rolls() {
+    /// Whether the pod of an ordinal remains at the current revision.
+    pub(super) fn keeps_current_revision(&self, ordinal: i32) -> bool {
+        if !self.is_rolling_update() {
             return false;
         }
         match self.rolling() {
@@ -31,15 +31,15 @@ impl Step<'_> {
         }
     }
 
-    /// Replaces pods of an old template, as many as may be missing.
+    /// Replaces outdated pods within `maxUnavailable`.
     pub(super) async fn roll(&mut self) -> Result<()> {
-        if !self.rolls() {
+        if !self.is_rolling_update() {
             return Ok(());
         }
         let partition = self.rolling().and_then(|rolling| rolling.partition).unwrap_or(0);
         let from = usize::try_from(partition).unwrap_or(0).min(self.replicas.len());
         let mut room = self.max_unavailable();
-        // A pod that is not available holds up those below it, but not its own replacement.
+        // An unavailable pod blocks those below it, but not its own replacement.
         for pod in self.replicas[from..].iter().rev() {
             if room == 0 {
                 return Ok(());

@@ -1,4 +1,4 @@
-//! What a stateful set says about itself.
+//! Status of a StatefulSet.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::super::pods;
 use super::{Step, is_healthy, ordinal, revision_of};
 
 impl Step<'_> {
-    /// Writes the status as it is after all that was done. Answers when the next ready pod becomes available.
+    /// Writes the status after all steps. Returns the delay until the next ready pod becomes available.
     pub(super) async fn write_status(&mut self) -> Result<Option<Duration>> {
         let now = self.this.now();
         let cache = &self.this.context.caches.pods;
@@ -47,7 +47,7 @@ impl Step<'_> {
             conditions: old.conditions,
         };
         let wanted = self.set.spec.replicas.unwrap_or(1);
-        if self.rolls() && [all, ready, updates] == [wanted; 3] {
+        if self.is_rolling_update() && [all, ready, updates] == [wanted; 3] {
             status.current_replicas = nonzero(updates);
             status.current_revision.clone_from(&status.update_revision);
         }

@@ -1,4 +1,4 @@
-//! The claims of a stateful set: made with the pod of their ordinal, kept or deleted as the retention policy says.
+//! Claims of a StatefulSet: created with the pod of their ordinal, retained or deleted by the retention policy.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use super::identity::ordinal;
 use crate::Pod;
 use crate::writer::is_already_exists;
 
-/// The name of the claim of an ordinal.
+/// Claim name of an ordinal.
 pub(super) fn claim_name(set: &StatefulSet, template: &str, ordinal: i32) -> String {
     format!("{template}-{}-{ordinal}", name_of(set))
 }
 
-/// Who deletes the claims.
+/// When claims are deleted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Retention {
     delete_with_set: bool,
@@ -36,7 +36,7 @@ fn retention(set: &StatefulSet) -> Retention {
 }
 
 impl Step<'_> {
-    /// Makes the claims of an ordinal that are not there yet.
+    /// Creates the missing claims of an ordinal.
     pub(super) async fn create_claims(&self, ordinal: i32, pod: &Pod) -> Result<()> {
         let cache = &self.this.context.caches.volume_claims;
         for template in self.set.spec.volume_claim_templates.iter().flatten() {
@@ -80,8 +80,8 @@ impl Step<'_> {
         }
     }
 
-    /// Makes the claims of wanted pods go with the set, or not, as the policy says.
-    pub(super) async fn keep_volumes_owned(&self) -> Result<()> {
+    /// Adds or removes the set as owner of the claims of desired pods, by the policy.
+    pub(super) async fn sync_claim_owners(&self) -> Result<()> {
         if self.set.spec.persistent_volume_claim_retention_policy.is_none() {
             return Ok(());
         }
@@ -95,7 +95,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// Makes the claims of a pod that is to go, go with it, if the policy says so.
+    /// Makes a surplus pod the owner of its claims, if the policy deletes them on scale-down.
     pub(super) async fn own_claims_by_pod(&self, pod: &Pod) -> Result<()> {
         if !retention(&self.set).delete_with_scale {
             return Ok(());
@@ -115,7 +115,7 @@ impl Step<'_> {
         names.filter_map(|name| cache.find(namespace_of(&*self.set), &name)).collect()
     }
 
-    /// Leaves `owner` (with UID `mine`) as an owner of the claim, and not `other`.
+    /// Makes `owner` (with UID `mine`) an owner of the claim, and removes `other`.
     async fn own(
         &self,
         claim: &Arc<PersistentVolumeClaim>,

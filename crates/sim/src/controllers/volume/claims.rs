@@ -1,4 +1,4 @@
-//! Claims: each gets the smallest volume that suits, or one made for it.
+//! PersistentVolumeClaims: binds each to the smallest matching volume, or to a provisioned one.
 
 use std::sync::Arc;
 
@@ -45,27 +45,27 @@ pub(super) fn start(context: &Context, provisioning: Provisioning) {
             }
         }
     });
-    // One at a time, so that two claims do not take one volume.
+    // One worker, so that two claims do not bind the same volume.
     controller.run(1, move |this, key| async move { reconcile(&this, &key, provisioning).await });
 }
 
 async fn reconcile(this: &Controller, key: &str, provisioning: Provisioning) -> Reconciled {
     let Some(claim) = this.context.caches.volume_claims.get(key) else { return Ok(Outcome::Done) };
     if annotation(&claim.metadata, BIND_COMPLETED).is_some() {
-        keep(this, claim).await?;
+        sync_bound(this, claim).await?;
     } else if claim.metadata.deletion_timestamp.is_none() {
-        find(this, claim, provisioning).await?;
+        sync_unbound(this, claim, provisioning).await?;
     }
     Ok(Outcome::Done)
 }
 
-/// A claim that was bound: it stays so, or its volume is lost.
-async fn keep(this: &Controller, claim: Arc<PersistentVolumeClaim>) -> Result<()> {
+/// A bound claim: it remains bound, or becomes `Lost` with its volume.
+async fn sync_bound(this: &Controller, claim: Arc<PersistentVolumeClaim>) -> Result<()> {
     let volume = volume_name(&claim).and_then(|name| this.context.caches.volumes.get(name));
     match volume {
         None => {
             let message = "Bound claim has lost its PersistentVolume. Data on the volume is lost!";
-            lose(this, &claim, "ClaimLost", message).await
+            mark_lost(this, &claim, "ClaimLost", message).await
         }
         Some(volume) if is_free(&volume) || is_for(&volume, &claim) => {
             let (claim, volume) = bind(this, claim, volume).await?;
@@ -73,12 +73,12 @@ async fn keep(this: &Controller, claim: Arc<PersistentVolumeClaim>) -> Result<()
         }
         Some(_) => {
             let message = "Two claims are bound to the same volume, this one is bound incorrectly";
-            lose(this, &claim, "ClaimMisbound", message).await
+            mark_lost(this, &claim, "ClaimMisbound", message).await
         }
     }
 }
 
-async fn lose(
+async fn mark_lost(
     this: &Controller,
     claim: &Arc<PersistentVolumeClaim>,
     reason: &'static str,
@@ -92,8 +92,8 @@ async fn lose(
     this.writer.update_status(claim, &next).await.map(drop)
 }
 
-/// A claim that is not bound yet.
-async fn find(this: &Controller, claim: Arc<PersistentVolumeClaim>, provisioning: Provisioning) -> Result<()> {
+/// An unbound claim.
+async fn sync_unbound(this: &Controller, claim: Arc<PersistentVolumeClaim>, provisioning: Provisioning) -> Result<()> {
     if let Some(name) = volume_name(&claim) {
         return match this.context.caches.volumes.get(name) {
             Some(volume) if is_free(&volume) || is_for(&volume, &claim) => bind(this, claim, volume).await.map(drop),
@@ -107,9 +107,9 @@ async fn find(this: &Controller, claim: Arc<PersistentVolumeClaim>, provisioning
     }
     let claim = with_class(this, claim).await?;
     let class = this.context.caches.storage_classes.get(class_name(&claim));
-    let waits =
-        class.as_ref().is_some_and(|class| waits(class)) && annotation(&claim.metadata, SELECTED_NODE).is_none();
-    if let Some(volume) = best(this, &claim, waits) {
+    let waits = class.as_ref().is_some_and(|class| waits_for_first_consumer(class))
+        && annotation(&claim.metadata, SELECTED_NODE).is_none();
+    if let Some(volume) = best_match(this, &claim, waits) {
         return bind(this, claim, volume).await.map(drop);
     }
     if waits {
@@ -132,12 +132,12 @@ async fn find(this: &Controller, claim: Arc<PersistentVolumeClaim>, provisioning
     }
 }
 
-/// Whether claims of a class wait for a pod.
-fn waits(class: &StorageClass) -> bool {
+/// Whether the class has `WaitForFirstConsumer`.
+fn waits_for_first_consumer(class: &StorageClass) -> bool {
     class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
 }
 
-/// A claim that was created before there was a default class gets it now.
+/// Sets the default class on a claim that was created before there was one.
 async fn with_class(this: &Controller, claim: Arc<PersistentVolumeClaim>) -> Result<Arc<PersistentVolumeClaim>> {
     if claim_spec(&claim).storage_class_name.is_some() {
         return Ok(claim);
@@ -152,9 +152,9 @@ fn is_free(volume: &PersistentVolume) -> bool {
     volume.spec.as_ref().is_some_and(|spec| spec.claim_ref.is_none())
 }
 
-/// The volume that is set aside for a claim, or the smallest free one that suits. While a claim waits for a pod, the
-/// scheduler is the one to choose.
-fn best(this: &Controller, claim: &PersistentVolumeClaim, waits: bool) -> Option<Arc<PersistentVolume>> {
+/// The volume that is pre-bound to a claim, or the smallest free one that matches. While a claim waits for its first
+/// consumer, the scheduler selects.
+fn best_match(this: &Controller, claim: &PersistentVolumeClaim, waits: bool) -> Option<Arc<PersistentVolume>> {
     let volumes = this.context.caches.volumes.list();
     let mine = |volume: &&Arc<PersistentVolume>| is_for(volume, claim) && volume.metadata.deletion_timestamp.is_none();
     if let Some(volume) = volumes.iter().find(mine) {
@@ -163,12 +163,12 @@ fn best(this: &Controller, claim: &PersistentVolumeClaim, waits: bool) -> Option
     if waits {
         return None;
     }
-    let free = volumes.iter().filter(|volume| is_free(volume) && suits(volume, claim));
+    let free = volumes.iter().filter(|volume| is_free(volume) && matches_claim(volume, claim));
     let size = |volume: &PersistentVolume| amount(volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref()));
     free.min_by_key(|volume| (size(volume), name_of(&***volume).to_owned())).cloned()
 }
 
-fn suits(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
+fn matches_claim(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
     let (theirs, ours) = (volume.spec.clone().unwrap_or_default(), claim_spec(claim));
     let modes = theirs.access_modes.unwrap_or_default();
     let mode = |mode: Option<String>| mode.unwrap_or_else(|| "Filesystem".to_owned());
@@ -181,7 +181,7 @@ fn suits(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
         && amount(theirs.capacity.as_ref()) >= requested(claim)
 }
 
-/// Makes both sides say that they belong together.
+/// Binds claim and volume to each other.
 async fn bind(
     this: &Controller,
     claim: Arc<PersistentVolumeClaim>,
@@ -220,7 +220,7 @@ async fn bind(
     Ok((claim, volume))
 }
 
-/// A claim that asks for more than it has: the volume grows.
+/// Expands the volume of a claim whose request grew.
 async fn expand(this: &Controller, claim: Arc<PersistentVolumeClaim>, volume: Arc<PersistentVolume>) -> Result<()> {
     let wanted = requested(&claim);
     let has = amount(claim.status.as_ref().and_then(|status| status.capacity.as_ref()));

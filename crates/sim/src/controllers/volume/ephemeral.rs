@@ -1,9 +1,9 @@
-//! Ephemeral volumes: a claim that comes and goes with its pod.
+//! Ephemeral volumes: a claim with the lifetime of its pod.
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::super::common::{Controller, Outcome, Reconciled, name_of, namespace_is_ending, namespace_of, uid_of};
+use super::super::common::{Controller, Outcome, Reconciled, name_of, namespace_is_terminating, namespace_of, uid_of};
 use super::super::pods::{self, controller_ref};
 use crate::Pod;
 use crate::context::Context;
@@ -52,7 +52,7 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
             status: None,
         };
         match this.writer.create(&claim).await {
-            Err(error) if is_already_exists(&error) || namespace_is_ending(&error) => {}
+            Err(error) if is_already_exists(&error) || namespace_is_terminating(&error) => {}
             other => other.map(drop)?,
         }
     }

@@ -1,6 +1,6 @@
-//! Volumes and claims: binding one to the other, making volumes for claims, and keeping both while they are used.
+//! Volume controllers: binding, provisioning and protection of volumes and claims.
 //!
-//! Storage is simulated: a volume is there as soon as a claim's class says how to make one.
+//! Storage is simulated: a volume exists as soon as the claim's class can provision it.
 
 mod claims;
 mod ephemeral;
@@ -17,24 +17,24 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use super::common::{Controller, annotation, created_at, name_of, namespace_of};
 use crate::context::Context;
 
-/// On claims and volumes: the binding is done.
+/// Annotation of claims and volumes: binding is complete.
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
-/// On claims and volumes: the binding was our choice, not a user's.
+/// Annotation of claims and volumes: bound by the controller, not by the user.
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
-/// On volumes: who made them.
+/// Annotation of volumes: their provisioner.
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
-/// On claims: where the pod goes that waits for it.
+/// Annotation of claims: the node of the first consumer.
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
-/// On claims: who is to make the volume, in both spellings that are in use.
+/// Annotations of claims: the requested provisioner, in both spellings in use.
 const PROVISIONER: [&str; 2] =
     ["volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner"];
 
-/// How storage behaves.
+/// Simulation of storage provisioners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provisioning {
-    /// Classes get volumes made, whatever their provisioner is called.
+    /// Every class provisions volumes, whatever its provisioner.
     All,
-    /// Volumes come from somebody else: a provisioner that runs beside the cluster, or a test.
+    /// Volumes come from an external provisioner or a test.
     None,
 }
 
@@ -49,7 +49,7 @@ fn claim_spec(claim: &PersistentVolumeClaim) -> PersistentVolumeClaimSpec {
     claim.spec.clone().unwrap_or_default()
 }
 
-/// The volume that a claim names, if it names one.
+/// `spec.volumeName` of a claim.
 fn volume_name(claim: &PersistentVolumeClaim) -> Option<&str> {
     claim.spec.as_ref()?.volume_name.as_deref().filter(|name| !name.is_empty())
 }
@@ -62,7 +62,7 @@ fn phase(volume: &PersistentVolume) -> &str {
     volume.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// Whether a volume is set aside for a claim: by name, and by UID if it has one.
+/// Whether a volume is pre-bound to a claim: by name, and by UID if it is set.
 fn is_for(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
     let Some(reference) = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()) else { return false };
     reference.name.as_deref() == Some(name_of(claim))
@@ -74,7 +74,7 @@ fn is_bound_by_us(annotations: &k8s_openapi::apimachinery::pkg::apis::meta::v1::
     annotation(annotations, BOUND_BY_CONTROLLER).is_some()
 }
 
-/// The size that a claim asks for.
+/// The requested size of a claim.
 fn requested(claim: &PersistentVolumeClaim) -> Quantity {
     let resources = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref());
     amount(resources.and_then(|resources| resources.requests.as_ref()))
@@ -87,7 +87,7 @@ fn amount(
     text.and_then(|text| Quantity::parse(&text.0).ok()).unwrap_or(Quantity::ZERO)
 }
 
-/// The class that claims without one get: the newest of those that say so.
+/// The default StorageClass: the newest of those with the annotation.
 fn default_class(this: &Controller) -> Option<Arc<StorageClass>> {
     let classes = this.context.caches.storage_classes.list();
     let default = |class: &&Arc<StorageClass>| {

@@ -1,11 +1,11 @@
-//! Protection: a claim stays while a pod uses it, a volume while a claim does.
+//! Storage object in use protection: finalizers retain a claim while a pod uses it, and a volume while a claim does.
 
 use std::sync::Arc;
 
 use capstan_apiserver::error::Result;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
-use super::super::common::{Controller, Outcome, Reconciled, ignore_absent, name_of, namespace_of};
+use super::super::common::{Controller, Outcome, Reconciled, ignore_not_found, name_of, namespace_of};
 use super::super::pods;
 use super::phase;
 use crate::Pod;
@@ -33,7 +33,7 @@ pub(super) fn start(context: &Context) {
     controller.run(1, |this, key| async move { reconcile_volume(&this, &key).await });
 }
 
-/// The claims that a pod uses.
+/// The claims that a pod mounts.
 pub(super) fn claims_of(pod: &Pod) -> impl Iterator<Item = String> + '_ {
     pods::spec(pod).volumes.iter().flatten().filter_map(|volume| {
         let generated = || volume.ephemeral.as_ref().map(|_| format!("{}-{}", name_of(pod), volume.name));
@@ -49,7 +49,7 @@ async fn reconcile_claim(this: &Controller, key: &str) -> Reconciled {
     Ok(Outcome::Done)
 }
 
-/// Whether a pod on a node uses a claim. A pod that is not there yet will not be started with a claim that goes.
+/// Whether a scheduled pod uses a claim. An unscheduled pod will not start with a terminating claim.
 fn is_used(this: &Controller, claim: &PersistentVolumeClaim) -> bool {
     let pods = this.context.caches.pods.in_namespace(namespace_of(claim));
     let uses = |pod: &Arc<Pod>| {
@@ -75,5 +75,5 @@ async fn release<K: Kind>(this: &Controller, object: &Arc<K>, finalizer: &str) -
             *finalizers = None;
         }
     }
-    ignore_absent(this.writer.update(object, &next).await.map(drop))
+    ignore_not_found(this.writer.update(object, &next).await.map(drop))
 }

@@ -1,4 +1,4 @@
-//! Volumes that are made for a claim, as its class says.
+//! Dynamic provisioning: creates volumes for claims by their class.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::events::{Severity, reference};
 use crate::informer::key_of;
 use crate::writer::is_already_exists;
 
-/// Makes a volume for a claim, or waits for whoever does.
+/// Provisions a volume for a claim, or waits for an external provisioner.
 pub(super) async fn provision(
     this: &Controller,
     claim: &Arc<PersistentVolumeClaim>,
@@ -69,7 +69,7 @@ fn volume_for(claim: &PersistentVolumeClaim, class: &StorageClass) -> Persistent
             capacity: spec.resources.and_then(|resources| resources.requests),
             claim_ref: Some(reference(claim)),
             csi: Some(CSIPersistentVolumeSource {
-                // Names of provisioners may have a slash (`rancher.io/local-path`), those of drivers may not.
+                // Provisioner names may have a slash (`rancher.io/local-path`), CSI driver names may not.
                 driver: class.provisioner.replace('/', "."),
                 volume_handle: name,
                 volume_attributes: class.parameters.clone(),

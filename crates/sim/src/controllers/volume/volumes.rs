@@ -1,4 +1,4 @@
-//! Volumes: free, bound, or left behind by their claim.
+//! PersistentVolumes: available, bound or released.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use capstan_apiserver::error::Result;
 use capstan_apiserver::ops::DeleteOptions;
 use k8s_openapi::api::core::v1::PersistentVolume;
 
-use super::super::common::{Controller, Outcome, Reconciled, annotation, ignore_absent, name_of, uid_of};
+use super::super::common::{Controller, Outcome, Reconciled, annotation, ignore_not_found, name_of, uid_of};
 use super::{BOUND_BY_CONTROLLER, PROVISIONED_BY, is_bound_by_us, phase, volume_name};
 use crate::context::Context;
 
@@ -20,7 +20,7 @@ pub(super) fn start(context: &Context) {
         for name in names.into_iter().flatten() {
             queue.add(name.into());
         }
-        // A volume may name a claim that does not name it back.
+        // A volume may reference a claim that does not reference it back.
         if change.new.is_none() {
             for volume in volumes.list().iter().filter(|volume| super::is_for(volume, change.last())) {
                 queue.add(name_of(&**volume).into());
@@ -45,16 +45,16 @@ async fn reconcile(this: &Controller, key: &str) -> Reconciled {
             Some(mine) if mine == key => {
                 set_phase(this, volume, "Bound").await?;
             }
-            // The claim takes it, or waits for its class.
+            // The claim controller binds it, or waits for the class.
             None => {}
-            Some(_) => give_up(this, volume).await?,
+            Some(_) => unbind(this, volume).await?,
         },
     }
     Ok(Outcome::Done)
 }
 
-/// The claim chose another volume.
-async fn give_up(this: &Controller, volume: Arc<PersistentVolume>) -> Result<()> {
+/// The claim is bound to another volume.
+async fn unbind(this: &Controller, volume: Arc<PersistentVolume>) -> Result<()> {
     if annotation(&volume.metadata, PROVISIONED_BY).is_some() {
         return release(this, volume).await;
     }
@@ -68,12 +68,12 @@ async fn give_up(this: &Controller, volume: Arc<PersistentVolume>) -> Result<()>
     set_phase(this, volume, "Available").await.map(drop)
 }
 
-/// The claim is gone: the volume is kept for a person to look at, or goes too.
+/// The claim is deleted: the volume is retained or deleted by its reclaim policy.
 async fn release(this: &Controller, volume: Arc<PersistentVolume>) -> Result<()> {
     let volume = set_phase(this, volume, "Released").await?;
     let policy = volume.spec.as_ref().and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
     if policy == Some("Delete") && volume.metadata.deletion_timestamp.is_none() {
-        ignore_absent(this.writer.delete(&*volume, DeleteOptions::default()).await)?;
+        ignore_not_found(this.writer.delete(&*volume, DeleteOptions::default()).await)?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A container of a pod: where it is, how its runs ended, and what it waits for.
+//! State of a container: its stage, its finished runs, and what it waits for.
 
 use std::time::Duration;
 
@@ -6,39 +6,39 @@ use jiff::Timestamp;
 
 use crate::node::backoff::{Backoff, after};
 
-/// How long a failed pull is called so before it is called a back-off.
+/// How long the reason is `ErrImagePull` before it becomes `ImagePullBackOff`.
 const PULL_ERROR_TIME: Duration = Duration::from_secs(1);
 
-/// What a container is for.
+/// Role of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::node) enum Role {
-    /// Runs before others, and ends.
+    /// Runs to completion before others.
     Init,
-    /// Starts before others, and stays.
+    /// Starts before others, and keeps running.
     Sidecar,
-    /// What the pod is for.
+    /// A regular container.
     Main,
-    /// Added later, to look into the pod.
+    /// Added later, for debugging.
     Ephemeral,
 }
 
 /// How a run of a container ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::node) struct Ended {
+pub(in crate::node) struct Termination {
     pub(in crate::node) code: i32,
     pub(in crate::node) reason: Box<str>,
     pub(in crate::node) started: Timestamp,
     pub(in crate::node) finished: Timestamp,
-    /// Which run it was, from 1 on.
+    /// Number of the run, from 1.
     pub(in crate::node) run: u32,
-    /// The end of its log, where it is asked for.
+    /// Tail of its log, if the termination message policy asks for it.
     pub(in crate::node) message: Option<Box<str>>,
 }
 
-/// Where a container is.
+/// Stage of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::node) enum Stage {
-    /// It waits for its turn.
+    /// Waiting for its turn.
     Idle,
     Pulling {
         until: Timestamp,
@@ -58,25 +58,25 @@ pub(in crate::node) enum Stage {
         message: Box<str>,
     },
     Running(Run),
-    /// It waits before it is started again.
+    /// Waiting before a restart.
     BackingOff {
         until: Timestamp,
         delay: Duration,
     },
-    /// It is over, as `ended` says.
-    Over,
+    /// Terminated for good; see `ended`.
+    Terminated,
 }
 
 /// A run of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::node) struct Run {
     pub(in crate::node) since: Timestamp,
-    /// When it has started up.
+    /// When its startup probe succeeds.
     pub(in crate::node) up: Timestamp,
-    /// When it is ready, if ever.
+    /// When it becomes ready, if ever.
     pub(in crate::node) ready: Option<Timestamp>,
     pub(super) unhealthy: Option<Timestamp>,
-    /// When and how it ends.
+    /// When and how it exits.
     pub(super) exit: Option<(Timestamp, i32, Option<Box<str>>)>,
     pub(super) stopping: bool,
 }
@@ -86,18 +86,18 @@ pub(in crate::node) struct Run {
 pub(in crate::node) struct Slot {
     pub(in crate::node) role: Role,
     pub(in crate::node) stage: Stage,
-    /// The end of the current run.
-    pub(in crate::node) ended: Option<Box<Ended>>,
-    /// The end of the run before.
-    pub(in crate::node) last: Option<Box<Ended>>,
+    /// End of the current run.
+    pub(in crate::node) ended: Option<Box<Termination>>,
+    /// End of the previous run.
+    pub(in crate::node) last: Option<Box<Termination>>,
     pub(in crate::node) restarts: i32,
-    /// How often it was started.
+    /// Number of starts.
     pub(in crate::node) runs: u32,
     pub(super) crashes: Backoff,
     pub(super) pulls: Backoff,
     pub(super) failed_pulls: u32,
     pub(super) failed_starts: u32,
-    /// Readiness as somebody has set it.
+    /// Readiness set by an override.
     pub(super) forced_ready: Option<bool>,
 }
 
@@ -118,15 +118,15 @@ impl Slot {
         }
     }
 
-    /// Whether it has started up.
+    /// Whether its startup probe has succeeded.
     pub(in crate::node) fn is_up(&self, now: Timestamp) -> bool {
         matches!(&self.stage, Stage::Running(run) if run.up <= now)
     }
 
-    /// Whether it is ready; an init container is when it has done its work.
+    /// Whether it is ready; an init container is when it has succeeded.
     pub(in crate::node) fn is_ready(&self, now: Timestamp) -> bool {
         match (&self.stage, self.role) {
-            (Stage::Over, Role::Init) => self.ended.as_ref().is_some_and(|ended| ended.code == 0),
+            (Stage::Terminated, Role::Init) => self.ended.as_ref().is_some_and(|ended| ended.code == 0),
             (Stage::Running(_), Role::Init) => false,
             (Stage::Running(run), _) => {
                 self.forced_ready.unwrap_or_else(|| run.ready.is_some_and(|ready| ready <= now))
@@ -135,8 +135,8 @@ impl Slot {
         }
     }
 
-    /// Whether containers that come after this one may start.
-    pub(super) fn lets_others_start(&self, now: Timestamp) -> bool {
+    /// Whether the containers after this one may start.
+    pub(super) fn unblocks_next(&self, now: Timestamp) -> bool {
         if self.role == Role::Init { self.is_ready(now) } else { self.is_up(now) }
     }
 
@@ -144,14 +144,14 @@ impl Slot {
         matches!(self.stage, Stage::Running(_))
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        self.stage == Stage::Over
+    pub(super) fn is_terminated(&self) -> bool {
+        self.stage == Stage::Terminated
     }
 
-    /// When something happens by itself.
+    /// Time of the next transition.
     pub(super) fn due(&self, now: Timestamp) -> Option<Timestamp> {
         match &self.stage {
-            Stage::Idle | Stage::Over => None,
+            Stage::Idle | Stage::Terminated => None,
             Stage::Pulling { until, .. } | Stage::Starting { until } => Some(*until),
             Stage::StartFailed { until, .. } | Stage::BackingOff { until, .. } => Some(*until),
             Stage::PullFailed { since, until, .. } => {

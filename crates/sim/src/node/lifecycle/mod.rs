@@ -1,11 +1,11 @@
-//! The life of a pod on a node, as a machine: given the pod, the time and how its containers behave, it says what happens
-//! now and when to look again. It does nothing itself; what is to be done comes out as [`Effect`]s.
+//! Lifecycle of a pod on a node, as a pure state machine: from the pod, the time and the behaviour of its containers it
+//! computes what happens now and when to step again. It has no side effects; they are returned as [`Effect`]s.
 //!
-//! Here is the pod as a whole; [`container`] says where a container is, [`start`] how it comes up, [`stop`] how it
-//! ends, [`past`] what is known of one that ran before.
+//! This module has the pod as a whole; [`container`] the stages of a container, [`start`] its start, [`stop`] its end,
+//! [`recovery`] the recovery of earlier runs.
 
 mod container;
-mod past;
+mod recovery;
 mod start;
 mod stop;
 
@@ -16,7 +16,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 
-pub(super) use container::{Ended, Role, Slot, Stage};
+pub(super) use container::{Role, Slot, Stage, Termination};
 pub(super) use stop::restarts;
 
 use super::backoff::after;
@@ -25,39 +25,39 @@ use crate::Pod;
 use crate::events::Severity;
 use crate::scheduler::resources::is_sidecar;
 
-/// Why a pod ends.
+/// Why a pod terminates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// It was deleted.
     Deleted,
-    /// Its containers are over.
+    /// Its containers completed.
     Completed,
     /// It failed as a whole.
     Failed { reason: Box<str>, message: Box<str> },
 }
 
-/// What is to be done.
+/// Side effects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// Report an event, about the pod or one of its containers.
+    /// Record an event, about the pod or one of its containers.
     Event { container: Option<usize>, severity: Severity, reason: &'static str, message: String },
-    /// A container starts: its body is to run.
+    /// Start the body of a container.
     Start { container: usize, run: u32 },
-    /// A container is told to end.
+    /// Send a container the stop signal.
     Stop { container: usize },
-    /// A container is over, whatever its body does.
+    /// Kill a container, whatever its body does.
     Kill { container: usize },
 }
 
-/// What a machine may ask.
-pub(super) struct Surroundings<'a> {
-    /// How a container behaves.
+/// Inputs of the state machine.
+pub(super) struct MachineInputs<'a> {
+    /// Behaviour of a container.
     pub(super) behaviour: &'a dyn Fn(&Container) -> Behaviour,
-    /// What is wrong with the configuration of a container, if anything.
+    /// Configuration error of a container, if any.
     pub(super) misconfigured: &'a dyn Fn(&Container) -> Option<String>,
-    /// The end of the log of a container that runs.
-    pub(super) last_words: &'a dyn Fn(&Container) -> Option<Box<str>>,
-    /// Images that are on the node.
+    /// Tail of the log of a running container.
+    pub(super) log_tail: &'a dyn Fn(&Container) -> Option<Box<str>>,
+    /// Images on the node.
     pub(super) images: &'a mut HashSet<String>,
 }
 
@@ -65,25 +65,25 @@ pub(super) struct Surroundings<'a> {
 #[derive(Clone, Debug)]
 pub(super) struct Machine {
     pub(super) slots: Vec<Slot>,
-    /// When the node took the pod in.
+    /// When the node admitted the pod.
     pub(super) started: Timestamp,
-    /// Whether all init containers have done their work.
+    /// Whether all init containers have succeeded.
     pub(super) initialized: bool,
-    /// Why nothing starts, for instance a volume that is not there, and when to look again.
+    /// When to retry what blocks the start, for instance a missing volume.
     pub(super) blocked: Option<Timestamp>,
     end: Option<(End, Timestamp)>,
-    /// Whether everything has ended.
+    /// Whether all containers have terminated.
     pub(super) finished: bool,
 }
 
-/// A container as it is in the spec, or what would be the same there. A container is a kilobyte: in line, every look at
-/// the containers of a pod would move them about.
-pub(super) enum Shown<'a> {
+/// A container of the spec, or its equivalent. A container is a kilobyte: inline, iterating over the containers of a
+/// pod would copy them.
+pub(super) enum SpecContainer<'a> {
     As(&'a Container),
     Like(Box<Container>),
 }
 
-impl Deref for Shown<'_> {
+impl Deref for SpecContainer<'_> {
     type Target = Container;
 
     fn deref(&self) -> &Container {
@@ -94,11 +94,11 @@ impl Deref for Shown<'_> {
     }
 }
 
-/// All containers of a pod: init containers, then the others, then those that were added later.
-pub(super) fn containers(spec: &PodSpec) -> impl Iterator<Item = (Role, Shown<'_>)> {
+/// All containers of a pod: init containers, regular ones, ephemeral ones.
+pub(super) fn containers(spec: &PodSpec) -> impl Iterator<Item = (Role, SpecContainer<'_>)> {
     let init = spec.init_containers.iter().flatten();
-    let init = init.map(|c| (if is_sidecar(c) { Role::Sidecar } else { Role::Init }, Shown::As(c)));
-    let main = spec.containers.iter().map(|c| (Role::Main, Shown::As(c)));
+    let init = init.map(|c| (if is_sidecar(c) { Role::Sidecar } else { Role::Init }, SpecContainer::As(c)));
+    let main = spec.containers.iter().map(|c| (Role::Main, SpecContainer::As(c)));
     let ephemeral = spec.ephemeral_containers.iter().flatten().map(|c| {
         let container = Container {
             name: c.name.clone(),
@@ -109,13 +109,13 @@ pub(super) fn containers(spec: &PodSpec) -> impl Iterator<Item = (Role, Shown<'_
             env: c.env.clone(),
             ..Container::default()
         };
-        (Role::Ephemeral, Shown::Like(Box::new(container)))
+        (Role::Ephemeral, SpecContainer::Like(Box::new(container)))
     });
     init.chain(main).chain(ephemeral)
 }
 
 impl Machine {
-    /// A pod that has just come.
+    /// A newly admitted pod.
     pub(super) fn new(pod: &Pod, now: Timestamp) -> Self {
         let spec = pod.spec.as_deref();
         let mut slots: Vec<Slot> = spec.into_iter().flat_map(containers).map(|(role, _)| Slot::new(role)).collect();
@@ -123,7 +123,7 @@ impl Machine {
         Self { slots, started: now, initialized: false, blocked: None, end: None, finished: false }
     }
 
-    /// Whether the pod ends, and why.
+    /// Whether the pod terminates, and why.
     pub(super) fn end(&self) -> Option<&End> {
         self.end.as_ref().map(|(end, _)| end)
     }
@@ -133,12 +133,12 @@ impl Machine {
         self.slots.iter().all(|slot| slot.stage == Stage::Idle && slot.runs == 0)
     }
 
-    /// When to look again, if nothing else happens.
+    /// When to step again, without other changes.
     pub(super) fn due(&self, pod: &Pod, now: Timestamp) -> Option<Timestamp> {
         if self.finished {
             return None;
         }
-        // When a pod ends, nothing but ends is waited for.
+        // While the pod terminates, only exits are due.
         let slots = self.slots.iter().filter(|slot| self.end.is_none() || slot.is_running());
         let slots = slots.filter_map(|slot| slot.due(now));
         let deadline = if self.end.is_none() { self.deadline(pod) } else { None };
@@ -146,7 +146,7 @@ impl Machine {
         slots.chain(deadline).chain(blocked).min()
     }
 
-    /// Makes the pod end. A reason that is there already stays, but a deletion may hurry it up.
+    /// Terminates the pod. The first reason remains, but a deletion may shorten the deadline.
     pub(super) fn finish(&mut self, end: End, deadline: Timestamp) {
         match &mut self.end {
             None => self.end = Some((end, deadline)),
@@ -154,7 +154,7 @@ impl Machine {
         }
     }
 
-    /// A body ended.
+    /// A body exited.
     pub(super) fn exited(&mut self, container: usize, run: u32, code: i32, now: Timestamp) {
         if let Some(slot) = self.slots.get_mut(container).filter(|slot| slot.runs == run)
             && let Stage::Running(running) = &mut slot.stage
@@ -163,21 +163,21 @@ impl Machine {
         }
     }
 
-    /// Ends the current run of a container.
+    /// Kills the current run of a container.
     pub(super) fn kill(&mut self, container: usize, code: i32, reason: Option<&str>, now: Timestamp) {
         if let Some(Stage::Running(running)) = self.slots.get_mut(container).map(|slot| &mut slot.stage) {
             running.exit = Some((now, code, reason.map(Into::into)));
         }
     }
 
-    /// Makes a container ready or not, whatever its behaviour; nothing gives it back to its behaviour.
+    /// Overrides the readiness of a container; `None` removes the override.
     pub(super) fn force_ready(&mut self, container: usize, ready: Option<bool>) {
         if let Some(slot) = self.slots.get_mut(container) {
             slot.forced_ready = ready;
         }
     }
 
-    /// The node was started again: nothing that ran runs any more, and init containers do their work again.
+    /// Node reboot: no container runs any more, and init containers run again.
     pub(super) fn reboot(&mut self, now: Timestamp) {
         if self.finished || self.end.is_some() {
             return;
@@ -187,21 +187,22 @@ impl Machine {
             if let Stage::Running(run) = &slot.stage {
                 let (started, run) = (run.since, slot.runs);
                 let reason = "Unknown".into();
-                slot.last = Some(Box::new(Ended { code: 255, reason, started, finished: now, run, message: None }));
+                slot.last =
+                    Some(Box::new(Termination { code: 255, reason, started, finished: now, run, message: None }));
                 slot.restarts += 1;
                 slot.stage = Stage::Idle;
-            } else if !slot.is_over() || slot.role == Role::Init {
+            } else if !slot.is_terminated() || slot.role == Role::Init {
                 slot.stage = Stage::Idle;
                 slot.last = slot.ended.take().or_else(|| slot.last.take());
             }
         }
     }
 
-    /// Lets happen what happens by now.
-    pub(super) fn step(&mut self, pod: &Pod, now: Timestamp, around: &mut Surroundings<'_>) -> Vec<Effect> {
+    /// Performs all transitions that are due.
+    pub(super) fn step(&mut self, pod: &Pod, now: Timestamp, inputs: &mut MachineInputs<'_>) -> Vec<Effect> {
         let mut effects = Vec::new();
         let Some(spec) = pod.spec.as_ref().filter(|_| !self.finished) else { return effects };
-        let containers: Vec<(Role, Shown<'_>)> = containers(spec).collect();
+        let containers: Vec<(Role, SpecContainer<'_>)> = containers(spec).collect();
         for (role, _) in containers.iter().skip(self.slots.len()) {
             self.slots.push(Slot::new(*role));
         }
@@ -219,15 +220,15 @@ impl Machine {
             });
             self.finish(end, after(now, grace(spec)));
         }
-        let mut turn = Turn { pod, spec, containers: &containers, now, around, effects };
+        let mut cx = StepContext { pod, spec, containers: &containers, now, inputs, effects };
         loop {
             let mut changed = false;
             for at in 0..self.slots.len() {
-                changed |= self.advance(at, &mut turn);
+                changed |= self.advance(at, &mut cx);
             }
-            changed |= self.settle(&mut turn);
+            changed |= self.derive_pod_state(&mut cx);
             if !changed {
-                return turn.effects;
+                return cx.effects;
             }
         }
     }
@@ -237,9 +238,9 @@ impl Machine {
         Some(after(self.started, Duration::from_secs(u64::try_from(seconds).unwrap_or(0))))
     }
 
-    /// Moves one container by one stage, if its time has come.
-    fn advance(&mut self, at: usize, turn: &mut Turn<'_, '_>) -> bool {
-        let now = turn.now;
+    /// Moves one container by one stage, if it is due.
+    fn advance(&mut self, at: usize, cx: &mut StepContext<'_, '_>) -> bool {
+        let now = cx.now;
         if self.end.is_some() && !self.slots[at].is_running() {
             return false;
         }
@@ -247,42 +248,42 @@ impl Machine {
             Stage::Idle => {
                 let starts = self.may_start(at, now);
                 if starts {
-                    self.pull(at, turn);
+                    self.pull(at, cx);
                 }
                 starts
             }
             Stage::Pulling { until, fails } if *until <= now => {
                 let fails = *fails;
                 if fails {
-                    self.pull_failed(at, turn)
+                    self.pull_failed(at, cx)
                 } else {
-                    self.pulled(at, turn)
+                    self.pulled(at, cx)
                 }
                 true
             }
             Stage::PullFailed { until, .. } if *until <= now => {
-                self.pull(at, turn);
+                self.pull(at, cx);
                 true
             }
             Stage::Starting { until } if *until <= now => {
-                self.run(at, turn);
+                self.run(at, cx);
                 true
             }
             Stage::StartFailed { until, .. } if *until <= now => {
-                self.create(at, turn);
+                self.create(at, cx);
                 true
             }
             Stage::BackingOff { until, .. } if *until <= now => {
-                self.restart(at, turn);
+                self.restart(at, cx);
                 true
             }
             Stage::Running(run) => {
                 if let Some((_, code, reason)) = run.exit.clone().filter(|(at, ..)| *at <= now) {
-                    self.exit(at, code, reason, turn);
+                    self.exit(at, code, reason, cx);
                     return true;
                 }
                 if run.unhealthy.is_some_and(|at| at <= now) {
-                    self.unhealthy(at, turn);
+                    self.unhealthy(at, cx);
                     return true;
                 }
                 false
@@ -291,7 +292,7 @@ impl Machine {
         }
     }
 
-    /// Whether it is a container's turn. Init containers go one after the other, all others together.
+    /// Whether a container may start. Init containers start one after the other, all others together.
     fn may_start(&self, at: usize, now: Timestamp) -> bool {
         if self.end.is_some() || self.blocked.is_some() {
             return false;
@@ -299,37 +300,37 @@ impl Machine {
         match self.slots[at].role {
             Role::Main | Role::Ephemeral => self.initialized,
             Role::Sidecar if self.initialized => true,
-            Role::Init | Role::Sidecar => self.slots[..at].iter().all(|slot| slot.lets_others_start(now)),
+            Role::Init | Role::Sidecar => self.slots[..at].iter().all(|slot| slot.unblocks_next(now)),
         }
     }
 
-    /// What follows from where all containers are.
-    fn settle(&mut self, turn: &mut Turn<'_, '_>) -> bool {
+    /// Derives the state of the pod from that of its containers.
+    fn derive_pod_state(&mut self, cx: &mut StepContext<'_, '_>) -> bool {
         if self.finished {
             return false;
         }
         if self.end.is_some() {
-            return self.wind_down(turn);
+            return self.stop_containers(cx);
         }
         if !self.initialized && self.blocked.is_none() {
             let mut init = self.slots.iter().filter(|slot| matches!(slot.role, Role::Init | Role::Sidecar));
-            if init.all(|slot| slot.lets_others_start(turn.now)) {
+            if init.all(|slot| slot.unblocks_next(cx.now)) {
                 self.initialized = true;
                 return true;
             }
         }
-        let failed = |slot: &Slot| slot.role == Role::Init && slot.is_over() && !slot.is_ready(turn.now);
+        let failed = |slot: &Slot| slot.role == Role::Init && slot.is_terminated() && !slot.is_ready(cx.now);
         let mut main = self.slots.iter().filter(|slot| slot.role == Role::Main);
-        if self.slots.iter().any(failed) || main.all(Slot::is_over) {
-            self.finish(End::Completed, after(turn.now, grace(turn.spec)));
+        if self.slots.iter().any(failed) || main.all(Slot::is_terminated) {
+            self.finish(End::Completed, after(cx.now, grace(cx.spec)));
             return true;
         }
         false
     }
 
-    /// Stops what runs: the containers at once, then those that started before them, last first.
-    fn wind_down(&mut self, turn: &mut Turn<'_, '_>) -> bool {
-        let deadline = self.end.as_ref().map_or(turn.now, |(_, deadline)| *deadline);
+    /// Stops the regular containers at once, then sidecars in reverse order.
+    fn stop_containers(&mut self, cx: &mut StepContext<'_, '_>) -> bool {
+        let deadline = self.end.as_ref().map_or(cx.now, |(_, deadline)| *deadline);
         let first = |slot: &Slot| slot.role != Role::Sidecar;
         let mut to_stop: Vec<usize> =
             (0..self.slots.len()).filter(|at| first(&self.slots[*at]) && self.slots[*at].is_running()).collect();
@@ -342,23 +343,23 @@ impl Machine {
         }
         let mut changed = false;
         for at in to_stop {
-            changed |= self.stop(at, deadline, turn);
+            changed |= self.stop(at, deadline, cx);
         }
         changed
     }
 }
 
-/// One step of a machine.
-struct Turn<'a, 'b> {
+/// One step of the state machine.
+struct StepContext<'a, 'b> {
     pod: &'a Pod,
     spec: &'a PodSpec,
-    containers: &'a [(Role, Shown<'a>)],
+    containers: &'a [(Role, SpecContainer<'a>)],
     now: Timestamp,
-    around: &'a mut Surroundings<'b>,
+    inputs: &'a mut MachineInputs<'b>,
     effects: Vec<Effect>,
 }
 
-impl Turn<'_, '_> {
+impl StepContext<'_, '_> {
     fn event(&mut self, container: Option<usize>, severity: Severity, reason: &'static str, message: String) {
         self.effects.push(Effect::Event { container, severity, reason, message });
     }
@@ -368,7 +369,7 @@ fn grace(spec: &PodSpec) -> Duration {
     Duration::from_secs(u64::try_from(spec.termination_grace_period_seconds.unwrap_or(30)).unwrap_or(0))
 }
 
-/// How a kubelet names pods: `name_namespace(uid)`.
+/// A pod in the kubelet's notation: `name_namespace(uid)`.
 pub(super) fn pod_text(pod: &Pod) -> String {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let meta = &pod.metadata;

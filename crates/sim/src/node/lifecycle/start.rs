@@ -1,99 +1,100 @@
-//! How a container comes up: its image is pulled, it is created, it runs.
+//! Start of a container: image pull, creation, run.
 
 use std::time::Duration;
 
 use super::container::{Role, Run, Stage};
-use super::{Effect, Machine, Turn};
+use super::{Effect, Machine, StepContext};
 use crate::events::Severity;
 use crate::node::backoff::{after, go_duration};
 use crate::node::behaviour::{Exit, is_of_job};
 
-/// How long a container of a job runs unless a rule says otherwise.
-const JOB_TIME: Duration = Duration::from_secs(1);
-/// When a container that could not be created is tried again.
+/// Default run time of a container of a Job.
+const DEFAULT_JOB_DURATION: Duration = Duration::from_secs(1);
+/// Retry interval of a container that could not be created.
 const CREATE_RETRY: Duration = Duration::from_secs(10);
 
 impl Machine {
-    pub(super) fn pull(&mut self, at: usize, turn: &mut Turn<'_, '_>) {
-        let container = &turn.containers[at].1;
-        let behaviour = (turn.around.behaviour)(container);
+    pub(super) fn pull(&mut self, at: usize, cx: &mut StepContext<'_, '_>) {
+        let container = &cx.containers[at].1;
+        let behaviour = (cx.inputs.behaviour)(container);
         let image = container.image.clone().unwrap_or_default();
-        let present = turn.around.images.contains(&image);
+        let present = cx.inputs.images.contains(&image);
         let policy = container.image_pull_policy.as_deref().unwrap_or("IfNotPresent");
         if policy == "Never" || (present && policy != "Always") {
             let message =
                 format!("Container image {image:?} already present on machine and can be accessed by the pod");
-            turn.event(Some(at), Severity::Normal, "Pulled", message);
-            return self.create(at, turn);
+            cx.event(Some(at), Severity::Normal, "Pulled", message);
+            return self.create(at, cx);
         }
-        turn.event(Some(at), Severity::Normal, "Pulling", format!("Pulling image {image:?}"));
+        cx.event(Some(at), Severity::Normal, "Pulling", format!("Pulling image {image:?}"));
         let slot = &mut self.slots[at];
         let fails = behaviour.pull_failure.is_some_and(|failure| failure.times.is_none_or(|n| slot.failed_pulls < n));
         let time = if present { Duration::ZERO } else { behaviour.pull_time.unwrap_or_default() };
-        slot.stage = Stage::Pulling { until: after(turn.now, time), fails };
+        slot.stage = Stage::Pulling { until: after(cx.now, time), fails };
     }
 
-    pub(super) fn pulled(&mut self, at: usize, turn: &mut Turn<'_, '_>) {
-        let container = &turn.containers[at].1;
+    pub(super) fn pulled(&mut self, at: usize, cx: &mut StepContext<'_, '_>) {
+        let container = &cx.containers[at].1;
         let image = container.image.clone().unwrap_or_default();
-        let time = (turn.around.behaviour)(container).pull_time.unwrap_or_default();
+        let time = (cx.inputs.behaviour)(container).pull_time.unwrap_or_default();
         let time = go_duration(time);
         let message = format!(
             "Successfully pulled image {image:?} in {time} ({time} including waiting). Image size: {} bytes.",
             50_000_000 + image.len()
         );
-        turn.around.images.insert(image);
-        turn.event(Some(at), Severity::Normal, "Pulled", message);
-        self.create(at, turn);
+        cx.inputs.images.insert(image);
+        cx.event(Some(at), Severity::Normal, "Pulled", message);
+        self.create(at, cx);
     }
 
-    pub(super) fn pull_failed(&mut self, at: usize, turn: &mut Turn<'_, '_>) {
-        let container = &turn.containers[at].1;
+    pub(super) fn pull_failed(&mut self, at: usize, cx: &mut StepContext<'_, '_>) {
+        let container = &cx.containers[at].1;
         let image = container.image.clone().unwrap_or_default();
-        let behaviour = (turn.around.behaviour)(container);
-        let said = behaviour.pull_failure.map(|failure| failure.message).filter(|message| !message.is_empty());
-        let message = said.unwrap_or_else(|| {
+        let behaviour = (cx.inputs.behaviour)(container);
+        let registry_message =
+            behaviour.pull_failure.map(|failure| failure.message).filter(|message| !message.is_empty());
+        let message = registry_message.unwrap_or_else(|| {
             format!(
                 "rpc error: code = NotFound desc = failed to pull and unpack image {image:?}: failed to resolve \
                  reference {image:?}: {image}: not found"
             )
         });
-        turn.event(Some(at), Severity::Warning, "Failed", format!("Failed to pull image {image:?}: {message}"));
-        turn.event(Some(at), Severity::Warning, "Failed", "Error: ErrImagePull".to_owned());
-        turn.event(Some(at), Severity::Normal, "BackOff", format!("Back-off pulling image {image:?}"));
-        turn.event(Some(at), Severity::Warning, "Failed", "Error: ImagePullBackOff".to_owned());
+        cx.event(Some(at), Severity::Warning, "Failed", format!("Failed to pull image {image:?}: {message}"));
+        cx.event(Some(at), Severity::Warning, "Failed", "Error: ErrImagePull".to_owned());
+        cx.event(Some(at), Severity::Normal, "BackOff", format!("Back-off pulling image {image:?}"));
+        cx.event(Some(at), Severity::Warning, "Failed", "Error: ImagePullBackOff".to_owned());
         let slot = &mut self.slots[at];
         slot.failed_pulls += 1;
-        slot.pulls.attempt(turn.now, turn.now);
-        let until = after(turn.now, slot.pulls.delay(turn.now));
-        slot.stage = Stage::PullFailed { since: turn.now, until, message: message.into() };
+        slot.pulls.attempt(cx.now, cx.now);
+        let until = after(cx.now, slot.pulls.delay(cx.now));
+        slot.stage = Stage::PullFailed { since: cx.now, until, message: message.into() };
     }
 
-    pub(super) fn create(&mut self, at: usize, turn: &mut Turn<'_, '_>) {
-        let container = &turn.containers[at].1;
-        let behaviour = (turn.around.behaviour)(container);
+    pub(super) fn create(&mut self, at: usize, cx: &mut StepContext<'_, '_>) {
+        let container = &cx.containers[at].1;
+        let behaviour = (cx.inputs.behaviour)(container);
         let slot = &mut self.slots[at];
         let failure = behaviour.start_failure.filter(|failure| failure.times.is_none_or(|n| slot.failed_starts < n));
-        let failure = match (turn.around.misconfigured)(container) {
+        let failure = match (cx.inputs.misconfigured)(container) {
             Some(message) => Some(("CreateContainerConfigError".to_owned(), message)),
             None => failure.map(|failure| (failure.reason, failure.message)),
         };
         if let Some((reason, message)) = failure {
             slot.failed_starts += 1;
-            let until = after(turn.now, CREATE_RETRY);
-            turn.event(Some(at), Severity::Warning, "Failed", format!("Error: {message}"));
+            let until = after(cx.now, CREATE_RETRY);
+            cx.event(Some(at), Severity::Warning, "Failed", format!("Error: {message}"));
             self.slots[at].stage = Stage::StartFailed { until, reason: reason.into(), message: message.into() };
             return;
         }
         match behaviour.start_time.filter(|time| !time.is_zero()) {
-            Some(time) => slot.stage = Stage::Starting { until: after(turn.now, time) },
-            None => self.run(at, turn),
+            Some(time) => slot.stage = Stage::Starting { until: after(cx.now, time) },
+            None => self.run(at, cx),
         }
     }
 
-    pub(super) fn run(&mut self, at: usize, turn: &mut Turn<'_, '_>) {
-        let (now, (role, container)) = (turn.now, &turn.containers[at]);
-        let behaviour = (turn.around.behaviour)(container);
+    pub(super) fn run(&mut self, at: usize, cx: &mut StepContext<'_, '_>) {
+        let (now, (role, container)) = (cx.now, &cx.containers[at]);
+        let behaviour = (cx.inputs.behaviour)(container);
         let slot = &mut self.slots[at];
         slot.runs += 1;
         slot.ended = None;
@@ -105,14 +106,14 @@ impl Machine {
         let usual = match role {
             _ if behaviour.body.is_some() => Exit::Never,
             Role::Init => Exit::after(Duration::ZERO, 0),
-            Role::Main if is_of_job(turn.pod) => Exit::after(JOB_TIME, 0),
+            Role::Main if is_of_job(cx.pod) => Exit::after(DEFAULT_JOB_DURATION, 0),
             _ => Exit::Never,
         };
-        let said = behaviour.exit.filter(|exit| match exit {
+        let configured = behaviour.exit.filter(|exit| match exit {
             Exit::After { times: Some(times), .. } => slot.runs <= *times,
             _ => true,
         });
-        let exit = match said.unwrap_or(usual) {
+        let exit = match configured.unwrap_or(usual) {
             Exit::Never => None,
             Exit::After { time, code, reason, .. } => Some((after(now, time), code, reason.map(Into::into))),
         };
@@ -125,8 +126,8 @@ impl Machine {
             stopping: false,
         });
         let run = slot.runs;
-        turn.event(Some(at), Severity::Normal, "Created", "Container created".to_owned());
-        turn.event(Some(at), Severity::Normal, "Started", "Container started".to_owned());
-        turn.effects.push(Effect::Start { container: at, run });
+        cx.event(Some(at), Severity::Normal, "Created", "Container created".to_owned());
+        cx.event(Some(at), Severity::Normal, "Started", "Container started".to_owned());
+        cx.effects.push(Effect::Start { container: at, run });
     }
 }

@@ -1,4 +1,4 @@
-//! The life of a pod, without a server: what its status is at which second.
+//! Lifecycle of a pod without a server: its status at each second.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::backoff::after;
 use super::super::behaviour::{Behaviour, Exit, Match, PullFailure, Rules, StartFailure};
-use super::super::lifecycle::{Effect, End, Machine, Surroundings};
+use super::super::lifecycle::{Effect, End, Machine, MachineInputs};
 use super::super::status::{Addresses, status};
 use crate::Pod;
 
@@ -60,19 +60,19 @@ impl Life {
     fn step(&mut self) -> PodStatus {
         let behaviour = |container: &Container| self.rules.behaviour(&self.pod, container);
         let misconfigured = |_: &Container| self.misconfigured.clone();
-        let mut around = Surroundings {
+        let mut inputs = MachineInputs {
             behaviour: &behaviour,
             misconfigured: &misconfigured,
-            last_words: &|_| Some("the end".into()),
+            log_tail: &|_| Some("the end".into()),
             images: &mut self.images,
         };
-        self.effects.extend(self.machine.step(&self.pod, self.now, &mut around));
+        self.effects.extend(self.machine.step(&self.pod, self.now, &mut inputs));
         let fresh = status(&self.machine, &self.pod, Addresses { host: "172.16.0.2", pod: Some("10.0.0.2") }, self.now);
         self.pod.status = Some(fresh.clone());
         fresh
     }
 
-    /// Every status until a time, with the second at which it came.
+    /// Every status until a time, with the second of the transition.
     fn until(&mut self, end: u64) -> Vec<String> {
         let mut seen: Vec<String> = Vec::new();
         let end = after(self.start, seconds(end));
@@ -532,8 +532,8 @@ fn containers_that_are_added_later_run() {
 }
 
 proptest::proptest! {
-    /// Whatever containers do, time goes on, a finished pod stays finished, and a deleted pod ends within its grace
-    /// period.
+    /// Whatever containers do, time advances, a finished pod remains finished, and a deleted pod terminates within its
+    /// grace period.
     #[test]
     fn pods_end(
         policy in proptest::sample::select(vec!["Always", "OnFailure", "Never"]),

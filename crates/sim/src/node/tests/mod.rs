@@ -1,4 +1,4 @@
-//! Tests of nodes: the life of a pod as a table of times, and stories with a server.
+//! Tests of nodes: the pod lifecycle as a table of times, and stories with a server.
 
 mod bodies;
 mod lifecycle;

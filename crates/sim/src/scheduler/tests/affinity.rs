@@ -1,4 +1,4 @@
-//! Rules about where other pods are.
+//! Topology spread, pod affinity and anti-affinity.
 
 use serde_json::{Value, json};
 
@@ -140,7 +140,7 @@ fn details_of_spread_constraints() {
         // One pod in zone a, none in b: another in a would be two more than in b.
         (json!({}), [1, 0], false),
         (json!({"maxSkew": 2}), [1, 0], true),
-        // There are only two domains where three are wanted, so the least counts as none.
+        // There are only two domains where three are wanted, so the minimum counts as zero.
         (json!({"minDomains": 3}), [1, 1], false),
         (json!({"minDomains": 2}), [1, 1], true),
         // Pods with other labels do not count.

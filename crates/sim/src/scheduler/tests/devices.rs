@@ -1,4 +1,4 @@
-//! Devices that pods claim.
+//! Dynamic resource allocation.
 
 use std::sync::Arc;
 
@@ -78,7 +78,7 @@ fn allocate(world: &mut World, devices: Value) -> Result<(String, Vec<String>), 
             let devices = results.into_iter().map(|result| result.device).collect();
             Ok((world.state.node(id).name.to_string(), devices))
         }
-        Decision::Wait(refusal) => Err(refusal.message),
+        Decision::Unschedulable(unschedulable) => Err(unschedulable.message),
     }
 }
 
@@ -114,7 +114,7 @@ fn a_device_is_given_once() {
     for _ in 0..4 {
         let (node, devices) = allocate(&mut world, exactly(json!({}))).unwrap();
         given.push(format!("{node}/{}", devices[0]));
-        // Each claim is another one.
+        // Each claim is a new one.
         let pending = std::mem::take(&mut world.objects.resource_claims);
         let (_, claim) = pending.into_iter().next().unwrap();
         let mut claim = k8s_openapi::api::resource::v1::ResourceClaim::clone(&claim);

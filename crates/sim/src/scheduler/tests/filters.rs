@@ -1,4 +1,4 @@
-//! What keeps a pod from a node, and how that is worded.
+//! Filters: why nodes are rejected, and the messages.
 
 use serde_json::json;
 

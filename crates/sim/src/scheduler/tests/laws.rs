@@ -1,4 +1,4 @@
-//! What holds whatever pods and nodes there are.
+//! Properties of scheduling for arbitrary pods and nodes.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use super::{World, node, pod};
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A pod comes and is scheduled.
-    Come(Wish),
-    /// The n-th pod goes.
-    Go(usize),
+    /// A pod is created and scheduled.
+    Create(PodRequest),
+    /// The n-th pod is deleted.
+    Delete(usize),
 }
 
 #[derive(Clone, Debug)]
-struct Wish {
+struct PodRequest {
     cpu: u32,
     devices: u32,
     app: usize,
@@ -33,10 +33,10 @@ struct Wish {
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-fn wish() -> impl Strategy<Value = Wish> {
+fn pod_request() -> impl Strategy<Value = PodRequest> {
     let option = |range: std::ops::Range<usize>| proptest::option::weighted(0.2, range);
     (0..2500u32, 0..2u32, 0..3usize, 0..3i32, any::<u8>(), option(0..3), any::<u8>(), option(0..3), option(0..3))
-        .prop_map(|(cpu, devices, app, priority, port, zone, spread, near, far)| Wish {
+        .prop_map(|(cpu, devices, app, priority, port, zone, spread, near, far)| PodRequest {
             cpu,
             devices,
             app,
@@ -50,40 +50,40 @@ fn wish() -> impl Strategy<Value = Wish> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![4 => wish().prop_map(Step::Come), 1 => (0..40usize).prop_map(Step::Go)]
+    prop_oneof![4 => pod_request().prop_map(Step::Create), 1 => (0..40usize).prop_map(Step::Delete)]
 }
 
-fn to_pod(at: usize, wish: &Wish) -> crate::Pod {
+fn to_pod(at: usize, pod_request: &PodRequest) -> crate::Pod {
     let selector =
         |app: usize| json!({"labelSelector": {"matchLabels": {"app": format!("a{app}")}}, "topologyKey": ZONE});
     let required = |app: usize| json!({"requiredDuringSchedulingIgnoredDuringExecution": [selector(app)]});
-    let mut container = json!({"name": "c", "resources": {"requests": {"cpu": format!("{}m", wish.cpu)}}});
-    if wish.devices > 0 {
-        container["resources"]["requests"]["example.com/device"] = json!(wish.devices.to_string());
+    let mut container = json!({"name": "c", "resources": {"requests": {"cpu": format!("{}m", pod_request.cpu)}}});
+    if pod_request.devices > 0 {
+        container["resources"]["requests"]["example.com/device"] = json!(pod_request.devices.to_string());
     }
-    if wish.port {
+    if pod_request.port {
         container["ports"] = json!([{"containerPort": 80, "hostPort": 80}]);
     }
-    let mut spec = json!({"containers": [container], "priority": wish.priority, "affinity": {}});
-    if let Some(zone) = wish.zone {
+    let mut spec = json!({"containers": [container], "priority": pod_request.priority, "affinity": {}});
+    if let Some(zone) = pod_request.zone {
         spec["nodeSelector"] = json!({ZONE: format!("z{zone}")});
     }
-    if wish.spread {
-        let mut constraint: Value = selector(wish.app);
+    if pod_request.spread {
+        let mut constraint: Value = selector(pod_request.app);
         constraint["maxSkew"] = json!(1);
         constraint["whenUnsatisfiable"] = json!("DoNotSchedule");
         spec["topologySpreadConstraints"] = json!([constraint]);
     }
-    if let Some(app) = wish.near {
+    if let Some(app) = pod_request.near {
         spec["affinity"]["podAffinity"] = required(app);
     }
-    if let Some(app) = wish.far {
+    if let Some(app) = pod_request.far {
         spec["affinity"]["podAntiAffinity"] = required(app);
     }
-    pod(&format!("p{at}"), json!({"metadata": {"labels": {"app": format!("a{}", wish.app)}}, "spec": spec}))
+    pod(&format!("p{at}"), json!({"metadata": {"labels": {"app": format!("a{}", pod_request.app)}}, "spec": spec}))
 }
 
-/// Sums and rules, computed from scratch.
+/// Sums and constraints, computed from scratch.
 fn check(world: &World) {
     for id in world.state.order() {
         let node = world.state.node(*id);
@@ -96,7 +96,7 @@ fn check(world: &World) {
             let affinity = capstan_semantics::node_selector::NodeAffinity::of(pod.spec());
             assert!(affinity.allows(node.node.as_ref().unwrap()));
         }
-        // Nobody is near a pod that wants it far.
+        // No pod violates the anti-affinity of another.
         for pod in &node.pods {
             for term in pod.affinity.iter().flat_map(|affinity| &affinity.anti) {
                 let zone = node.label(&term.topology_key);
@@ -114,8 +114,8 @@ fn check(world: &World) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
-    /// No node is given more than it has, and no rule is broken, whoever comes and goes. Counts that are kept pod by pod
-    /// are those that counting anew gives.
+    /// No node is overcommitted, and no constraint violated, in any sequence of creates and deletes. Incremental counts
+    /// equal recomputed ones.
     #[test]
     fn nodes_are_never_over_committed(steps in proptest::collection::vec(step(), 1..60)) {
         let nodes = || (0..6).map(|i| node(&format!("n{i}"), json!({"metadata": {"labels": {ZONE: format!("z{}", i % 3)}}})));
@@ -123,15 +123,15 @@ proptest! {
         let mut running: Vec<String> = Vec::new();
         for (at, step) in steps.iter().enumerate() {
             match step {
-                Step::Come(wish) => {
-                    let pod = to_pod(at, wish);
+                Step::Create(pod_request) => {
+                    let pod = to_pod(at, pod_request);
                     if let Decision::Place(id, _) = world.decide(&pod) {
                         let name = world.state.node(id).name.to_string();
                         running.push(format!("default/p{at}"));
                         world.run(&name, pod);
                     }
                 }
-                Step::Go(at) => {
+                Step::Delete(at) => {
                     if !running.is_empty() {
                         let key = running.swap_remove(at % running.len());
                         world.state.remove_pod(&key);
@@ -145,8 +145,8 @@ proptest! {
             fresh.run(&world.state.node(id).name, crate::Pod::clone(&pod.pod));
         }
         for (at, step) in steps.iter().enumerate() {
-            let Step::Come(wish) = step else { continue };
-            let info = PodInfo::new(Arc::new(to_pod(1000 + at, wish)));
+            let Step::Create(pod_request) = step else { continue };
+            let info = PodInfo::new(Arc::new(to_pod(1000 + at, pod_request)));
             for world in [&mut world, &mut fresh] {
                 super::super::cycle::prepare(&mut world.state, &info, &[]);
             }
@@ -161,12 +161,12 @@ proptest! {
         }
     }
 
-    /// After the victims of a preemption have left, the pod fits; and no victim is as important as the pod.
+    /// After the victims of a preemption are gone, the pod fits; and no victim has the pod's priority or more.
     #[test]
-    fn preemption_makes_room(wishes in proptest::collection::vec(wish(), 1..40), mut last in wish()) {
+    fn preemption_makes_room(pod_requests in proptest::collection::vec(pod_request(), 1..40), mut last in pod_request()) {
         let mut world = World::with((0..3).map(|i| node(&format!("n{i}"), json!({"metadata": {"labels": {ZONE: format!("z{i}")}}}))));
-        for (at, wish) in wishes.iter().enumerate() {
-            let pod = to_pod(at, wish);
+        for (at, pod_request) in pod_requests.iter().enumerate() {
+            let pod = to_pod(at, pod_request);
             if let Decision::Place(id, _) = world.decide(&pod) {
                 let name = world.state.node(id).name.to_string();
                 world.run(&name, pod);
@@ -174,7 +174,7 @@ proptest! {
         }
         last.priority = 2;
         let pod = to_pod(1000, &last);
-        if let Decision::Wait(refusal) = world.decide(&pod) && let Some(preemption) = refusal.preemption {
+        if let Decision::Unschedulable(unschedulable) = world.decide(&pod) && let Some(preemption) = unschedulable.preemption {
             let name = world.state.node(preemption.node).name.to_string();
             prop_assert!(!preemption.victims.is_empty());
             for victim in &preemption.victims {

@@ -26,7 +26,7 @@ use super::view::View;
 use crate::Pod;
 use capstan_semantics::LabelSelector;
 
-/// A cluster that is not there.
+/// An in-memory cluster.
 #[derive(Default)]
 struct World {
     state: State,
@@ -89,7 +89,7 @@ impl World {
         world
     }
 
-    /// A pod that is on a node.
+    /// Adds a running pod to a node.
     fn run(&mut self, node: &str, mut pod: Pod) {
         pod.spec_mut().node_name = Some(node.to_owned());
         self.state.set_pod(&Arc::new(pod));
@@ -103,11 +103,11 @@ impl World {
     fn schedule(&mut self, pod: &Pod) -> Result<String, String> {
         match self.decide(pod) {
             Decision::Place(id, _) => Ok(self.state.node(id).name.to_string()),
-            Decision::Wait(refusal) => Err(refusal.message),
+            Decision::Unschedulable(unschedulable) => Err(unschedulable.message),
         }
     }
 
-    /// Schedules a pod and leaves it there.
+    /// Schedules and places a pod.
     fn place(&mut self, pod: Pod) -> String {
         let node = self.schedule(&pod).unwrap();
         self.run(&node, pod);
@@ -115,7 +115,7 @@ impl World {
     }
 }
 
-/// A node with 4 processors, 16Gi, 10 pods and 2 devices.
+/// A node with 4 CPUs, 16Gi, 10 pods and 2 devices.
 fn node(name: &str, change: Value) -> Node {
     let mut value = json!({
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
@@ -126,7 +126,7 @@ fn node(name: &str, change: Value) -> Node {
     serde_json::from_value(value).unwrap()
 }
 
-/// A pod with one container that asks for nothing.
+/// A pod with one container without requests.
 fn pod(name: &str, change: Value) -> Pod {
     let mut value = json!({
         "metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}")},
@@ -136,7 +136,7 @@ fn pod(name: &str, change: Value) -> Pod {
     serde_json::from_value(value).unwrap()
 }
 
-/// A pod that asks for resources.
+/// A pod with resource requests.
 fn asking(name: &str, requests: Value) -> Pod {
     pod(name, json!({"spec": {"containers": [{"name": "c", "resources": {"requests": requests}}]}}))
 }

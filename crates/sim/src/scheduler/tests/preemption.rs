@@ -1,4 +1,4 @@
-//! Who has to leave for a more important pod.
+//! Selection of preemption victims.
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ fn important(name: &str, priority: i32, cpu: &str) -> Pod {
 fn victims(world: &mut World, pod: &Pod) -> Option<(String, Vec<String>)> {
     match world.decide(pod) {
         Decision::Place(..) => panic!("there is room"),
-        Decision::Wait(refusal) => refusal.preemption.map(|preemption| {
+        Decision::Unschedulable(unschedulable) => unschedulable.preemption.map(|preemption| {
             let node = world.state.node(preemption.node).name.to_string();
             (node, preemption.victims.iter().map(|pod| pod.name().to_owned()).collect())
         }),
@@ -98,7 +98,7 @@ fn disruption_budgets_are_kept_if_possible() {
     assert_eq!(victims(&mut world, &important("p", 10, "4")), expect("b", &["free"]));
     world.objects.budgets = vec![budget("guarded", 1)];
     assert_eq!(victims(&mut world, &important("p", 10, "4")), expect("a", &["guarded"]));
-    // A budget does not protect when there is no other way.
+    // A budget does not protect when there is no alternative.
     world.state.remove_node("b");
     world.objects.budgets = vec![budget("guarded", 0)];
     assert_eq!(victims(&mut world, &important("p", 10, "4")), expect("a", &["guarded"]));

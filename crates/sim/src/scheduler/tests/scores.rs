@@ -1,4 +1,4 @@
-//! Which of several nodes is taken.
+//! Ranking of nodes.
 
 use serde_json::json;
 
@@ -56,7 +56,7 @@ fn pods_that_like_each_other_come_together() {
     assert_eq!(world.schedule(&liking), Ok("b1".to_owned()));
     let disliking = pod("p", json!({"spec": {"affinity": {"podAntiAffinity": preferred.clone()}}}));
     assert_eq!(world.schedule(&disliking), Ok("a1".to_owned()));
-    // Those that are there have a say, too.
+    // Preferences of scheduled pods count, too.
     world.run("b1", liking);
     assert_eq!(world.schedule(&pod("db2", json!({"metadata": {"labels": {"app": "db"}}}))), Ok("b1".to_owned()));
 }

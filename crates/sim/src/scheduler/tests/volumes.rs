@@ -1,4 +1,4 @@
-//! Where volumes allow pods to be.
+//! Volume constraints on scheduling.
 
 use std::sync::Arc;
 
@@ -103,7 +103,7 @@ fn claims_that_wait_for_a_pod_get_volumes_where_it_goes() {
             let choices: Vec<Choice> = extras.volumes.into_iter().map(|(_, choice)| choice).collect();
             (world.state.node(id).name.to_string(), choices)
         }
-        Decision::Wait(refusal) => (refusal.message, Vec::new()),
+        Decision::Unschedulable(unschedulable) => (unschedulable.message, Vec::new()),
     };
     let mut world = world();
     for (name, class) in [("x", "in-b"), ("y", "local"), ("z", "local")] {

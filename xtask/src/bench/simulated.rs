@@ -1,4 +1,4 @@
-//! Who is missing on a control plane without nodes: nodes and controllers of workloads.
+//! Simulated nodes and workload controllers for a control plane without nodes.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,17 +8,17 @@ use tokio::task::JoinSet;
 
 use super::cluster::{Cluster, send};
 use super::models::digest;
-use super::seen::{Objects, Seen};
+use super::watch_cache::{Objects, WatchCache};
 
 const NODE: &str = "bench";
 pub(super) const JSON: &str = "application/json";
 pub(super) const MERGE: &str = "application/merge-patch+json";
 pub(super) const APPLY: &str = "application/apply-patch+yaml";
 
-/// Requests under way at once.
-const AT_ONCE: usize = 16;
+/// Concurrent requests.
+const CONCURRENCY: usize = 16;
 
-/// Registers a node with room for all pods of models.
+/// Registers a node with capacity for all model pods.
 pub(super) async fn node(cluster: &Cluster) -> Result<()> {
     let room = json!({"cpu": "10000", "memory": "100Ti", "pods": "10000", "nvidia.com/gpu": "10000"});
     let node = json!({
@@ -28,7 +28,7 @@ pub(super) async fn node(cluster: &Cluster) -> Result<()> {
     cluster.send("POST", "/api/v1/nodes", JSON, &node).await.map(drop)
 }
 
-/// Registers nodes with GPUs that nobody has made usable yet, as kubelets and feature discovery leave them.
+/// Registers GPU nodes without operands, as kubelets and feature discovery leave them.
 pub(super) async fn gpu_nodes(cluster: &Cluster, names: Vec<String>) -> Result<()> {
     each(names, |name| {
         let client = cluster.client.clone();
@@ -37,7 +37,7 @@ pub(super) async fn gpu_nodes(cluster: &Cluster, names: Vec<String>) -> Result<(
     .await
 }
 
-/// Features of processors, of which nodes have dozens.
+/// CPU features, of which nodes have dozens.
 const FEATURES: [&str; 16] = [
     "ADX",
     "AESNI",
@@ -92,8 +92,8 @@ fn gpu_node(name: &str) -> Value {
     })
 }
 
-/// Lets a pod of every Deployment run on the node.
-pub(super) async fn pods(cluster: &Cluster, deployments: &Seen) -> Result<()> {
+/// Runs a pod of every Deployment on the node.
+pub(super) async fn pods(cluster: &Cluster, deployments: &WatchCache) -> Result<()> {
     each(all(deployments), |deployment| {
         let client = cluster.client.clone();
         async move { run_pod(&client, &deployment, NODE).await }
@@ -101,8 +101,8 @@ pub(super) async fn pods(cluster: &Cluster, deployments: &Seen) -> Result<()> {
     .await
 }
 
-/// Lets every Deployment be available.
-pub(super) async fn available(cluster: &Cluster, deployments: &Seen) -> Result<()> {
+/// Marks every Deployment as available.
+pub(super) async fn available(cluster: &Cluster, deployments: &WatchCache) -> Result<()> {
     each(all(deployments), |deployment| {
         let client = cluster.client.clone();
         async move {
@@ -111,22 +111,22 @@ pub(super) async fn available(cluster: &Cluster, deployments: &Seen) -> Result<(
                 "observedGeneration": generation, "replicas": replicas, "updatedReplicas": replicas,
                 "readyReplicas": replicas, "availableReplicas": replicas, "conditions": [is("Available")],
             }});
-            tell(&client, "apps/v1", "deployments", &deployment, &status).await
+            write_status(&client, "apps/v1", "deployments", &deployment, &status).await
         }
     })
     .await
 }
 
-fn all(objects: &Seen) -> Vec<Value> {
+fn all(objects: &WatchCache) -> Vec<Value> {
     objects.read(|all| all.values().cloned().collect())
 }
 
-/// Makes a pod of a workload on a node, and lets it run.
+/// Creates a pod of a workload on a node, and marks it as running.
 pub(super) async fn run_pod(client: &kube::Client, workload: &Value, node: &str) -> Result<()> {
     let pod = pod(workload, node);
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
     let pod = send(client, "POST", &format!("/api/v1/namespaces/{namespace}/pods"), JSON, &pod).await?;
-    tell(client, "v1", "pods", &pod, &json!({"status": running(&pod)})).await
+    write_status(client, "v1", "pods", &pod, &json!({"status": running(&pod)})).await
 }
 
 /// The pod of a workload on a node.
@@ -151,42 +151,42 @@ fn pod(workload: &Value, node: &str) -> Value {
     })
 }
 
-/// Plays the controller of DaemonSets: they run on every node that they choose. The pods themselves are left out, as they
-/// are thousands.
-pub(super) fn daemon_sets(client: &kube::Client, sets: Seen, nodes: Seen) {
+/// Simulates the DaemonSet controller: sets run on every selected node. Pods are not created, as there would be
+/// thousands.
+pub(super) fn daemon_sets(client: &kube::Client, sets: WatchCache, nodes: WatchCache) {
     let client = client.clone();
     tokio::spawn(async move {
         let mut before = (0, 0);
         loop {
-            tokio::time::sleep(DAEMON_SETS).await;
+            tokio::time::sleep(STATUS_SYNC_INTERVAL).await;
             let now = (sets.changes(), nodes.changes());
             if now != before {
                 before = now;
-                let behind = nodes.read(|nodes| sets.read(|sets| behind(sets, nodes)));
-                // One that has gone meanwhile is no failure.
-                let told = each(behind, |(set, status)| {
+                let outdated = nodes.read(|nodes| sets.read(|sets| outdated(sets, nodes)));
+                // A set that was deleted meanwhile is not an error.
+                let result = each(outdated, |(set, status)| {
                     let client = client.clone();
                     async move {
-                        let _ = tell(&client, "apps/v1", "daemonsets", &set, &status).await;
+                        let _ = write_status(&client, "apps/v1", "daemonsets", &set, &status).await;
                         Ok(())
                     }
                 });
-                let _ = told.await;
+                let _ = result.await;
             }
         }
     });
 }
 
-/// How often DaemonSets say how far they are.
-const DAEMON_SETS: Duration = Duration::from_millis(200);
+/// Interval of DaemonSet status updates.
+const STATUS_SYNC_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Plays all kubelets: pods that were put on a node run, those that are to end are gone.
-pub(super) fn kubelets(client: &kube::Client, pods: Seen) {
+/// Simulates all kubelets: bound pods run, terminating pods are removed.
+pub(super) fn kubelets(client: &kube::Client, pods: WatchCache) {
     let client = client.clone();
     tokio::spawn(async move {
         let mut before = 0;
         loop {
-            tokio::time::sleep(KUBELETS).await;
+            tokio::time::sleep(KUBELET_SYNC_INTERVAL).await;
             if pods.changes() == before {
                 continue;
             }
@@ -195,7 +195,7 @@ pub(super) fn kubelets(client: &kube::Client, pods: Seen) {
             let begins = |pod: &Value| pod["status"]["phase"] == "Pending" && !pod["spec"]["nodeName"].is_null();
             let due: Vec<Value> =
                 pods.read(|all| all.values().filter(|pod| ends(pod) || begins(pod)).cloned().collect());
-            // One that has gone meanwhile is no failure.
+            // A pod that was deleted meanwhile is not an error.
             let done = each(due, |pod| {
                 let client = client.clone();
                 async move {
@@ -204,7 +204,7 @@ pub(super) fn kubelets(client: &kube::Client, pods: Seen) {
                         let path = format!("/api/v1/namespaces/{}/pods/{}", text("namespace"), text("name"));
                         send(&client, "DELETE", &path, JSON, &json!({"gracePeriodSeconds": 0})).await.map(drop)
                     } else {
-                        tell(&client, "v1", "pods", &pod, &json!({"status": running(&pod)})).await
+                        write_status(&client, "v1", "pods", &pod, &json!({"status": running(&pod)})).await
                     };
                     Ok(())
                 }
@@ -214,11 +214,11 @@ pub(super) fn kubelets(client: &kube::Client, pods: Seen) {
     });
 }
 
-/// How often kubelets look at their pods.
-const KUBELETS: Duration = Duration::from_millis(50);
+/// Interval of kubelet syncs.
+const KUBELET_SYNC_INTERVAL: Duration = Duration::from_millis(50);
 
-/// DaemonSets that say something else than what is true, and what that is.
-fn behind(sets: &Objects, nodes: &Objects) -> Vec<(Value, Value)> {
+/// DaemonSets with an outdated status, and the new status.
+fn outdated(sets: &Objects, nodes: &Objects) -> Vec<(Value, Value)> {
     let chosen = |set: &Value| {
         let selector = &set["spec"]["template"]["spec"]["nodeSelector"];
         nodes.values().filter(|node| selects(selector, &node["metadata"]["labels"])).count()
@@ -236,39 +236,39 @@ fn behind(sets: &Objects, nodes: &Objects) -> Vec<(Value, Value)> {
         }
         status
     };
-    let told = |set: &Value, wanted: &Value| {
+    let result = |set: &Value, wanted: &Value| {
         let fields = wanted.as_object().into_iter().flatten();
         fields
             .into_iter()
             .all(|(field, value)| set["status"][field].as_u64().unwrap_or(0) == value.as_u64().unwrap_or(0))
     };
     let all = sets.values().map(|set| (set, status(set)));
-    all.filter(|(set, status)| !told(set, status))
+    all.filter(|(set, status)| !result(set, status))
         .map(|(set, status)| (set.clone(), json!({"status": status})))
         .collect()
 }
 
-/// Whether labels have everything that a selector asks for.
+/// Whether labels match a selector.
 pub(super) fn selects(selector: &Value, labels: &Value) -> bool {
     selector.as_object().into_iter().flatten().all(|(key, value)| labels[key] == *value)
 }
 
 /// Writes the status of an object.
-async fn tell(client: &kube::Client, api: &str, plural: &str, object: &Value, status: &Value) -> Result<()> {
+async fn write_status(client: &kube::Client, api: &str, plural: &str, object: &Value, status: &Value) -> Result<()> {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     let root = if api == "v1" { "api" } else { "apis" };
     let path = format!("/{root}/{api}/namespaces/{}/{plural}/{}/status", text("namespace"), text("name"));
     send(client, "PATCH", &path, MERGE, status).await.map(drop)
 }
 
-/// Does something with each of them, several at once.
+/// Applies a function to each item, several concurrently.
 pub(super) async fn each<T, F>(items: Vec<T>, work: impl Fn(T) -> F) -> Result<()>
 where
     F: Future<Output = Result<()>> + Send + 'static,
 {
     let mut tasks = JoinSet::new();
     for item in items {
-        if tasks.len() >= AT_ONCE
+        if tasks.len() >= CONCURRENCY
             && let Some(done) = tasks.join_next().await
         {
             done??;
@@ -281,12 +281,12 @@ where
     Ok(())
 }
 
-/// A condition that holds.
+/// A true condition.
 fn is(kind: &str) -> Value {
     json!({"type": kind, "status": "True", "reason": "Bench", "message": "", "lastTransitionTime": now()})
 }
 
-/// What a kubelet says of a pod whose containers run.
+/// Status of a running pod.
 fn running(pod: &Value) -> Value {
     let containers = pod["spec"]["containers"].as_array().into_iter().flatten().map(|container| {
         json!({
@@ -301,7 +301,7 @@ fn running(pod: &Value) -> Value {
     })
 }
 
-/// The time as Kubernetes writes it.
+/// The current time in Kubernetes format.
 fn now() -> String {
     let now = jiff::Timestamp::try_from(SystemTime::now()).unwrap_or_default();
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
@@ -319,11 +319,14 @@ mod tests {
             "metadata": {"name": "set", "generation": 2},
             "spec": {"template": {"spec": {"nodeSelector": {"gpu": "true"}}}},
         });
-        let wanted = behind(&Objects::from([("/set".into(), set.clone())]), &nodes);
+        let wanted = outdated(&Objects::from([("/set".into(), set.clone())]), &nodes);
         let status = &wanted[0].1["status"];
         assert_eq!((&status["numberAvailable"], &status["observedGeneration"]), (&json!(1), &json!(2)));
-        let mut told = set;
-        told["status"] = status.clone();
-        assert!(behind(&Objects::from([("/set".into(), told)]), &nodes).is_empty(), "what is true is not told again");
+        let mut result = set;
+        result["status"] = status.clone();
+        assert!(
+            outdated(&Objects::from([("/set".into(), result)]), &nodes).is_empty(),
+            "what is true is not told again"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Trouble, and what must be true afterwards: no operator was restarted, nothing was lost, nothing was done twice.
+//! Failure injection: afterwards no operator was restarted, nothing was lost, nothing was done twice.
 
 use std::time::{Duration, Instant};
 
@@ -7,25 +7,25 @@ use anyhow::{Result, bail};
 use super::{RELEASE, Suite, audit, examples, name};
 use crate::cluster::{self, API_SERVER, ETCD, KUBELET, NODE, Process, ctr};
 
-/// A leader that ends politely is followed within this time.
-const POLITE: Duration = Duration::from_secs(5);
-/// One that does not, within its lease and two looks at it.
-const LEASE: Duration = Duration::from_secs(15 + 2 * 2);
-/// How long a leader that has nothing to do is watched.
-const QUIET: Duration = Duration::from_secs(5);
+/// Failover limit after SIGTERM.
+const GRACEFUL_FAILOVER_LIMIT: Duration = Duration::from_secs(5);
+/// Failover limit after SIGKILL: the lease and two retry periods.
+const FAILOVER_LIMIT: Duration = Duration::from_secs(15 + 2 * 2);
+/// How long an idle leader is observed.
+const OBSERVATION_TIME: Duration = Duration::from_secs(5);
 
 impl Suite {
-    /// Pod of the leader, and how often the lease has changed hands.
+    /// Pod of the leader, and the lease transitions.
     fn holder(&self) -> Result<(String, u64)> {
         let leases = self.json(&["get", "leases", "-n", RELEASE])?;
         let lease = &leases["items"][0]["spec"];
         let holder = lease["holderIdentity"].as_str().unwrap_or_default();
-        // Followed by a number that is new for every process.
+        // Followed by a suffix that is unique per process.
         let pod = holder.rsplit_once('_').map_or("", |(pod, _)| pod);
         Ok((pod.to_owned(), lease["leaseTransitions"].as_u64().unwrap_or_default()))
     }
 
-    /// Waits for another process to lead; says how long that took.
+    /// Waits for another leader; returns how long it took.
     fn next_leader(&self, since: Instant, before: u64, limit: Duration) -> Result<Duration> {
         self.wait("nobody leads", || Ok(self.holder().is_ok_and(|(pod, count)| !pod.is_empty() && count > before)))?;
         let took = since.elapsed();
@@ -39,14 +39,15 @@ impl Suite {
         Process::of(&self.home, tool.name)
     }
 
-    /// Does something that must not matter, and checks that it did not. `field` says how closely objects are compared.
-    fn undisturbed(&self, field: &str, trouble: impl FnOnce() -> Result<()>) -> Result<()> {
+    /// Injects a failure without consequences, and asserts that there are none. `field` selects how objects are
+    /// compared.
+    fn assert_undisturbed(&self, field: &str, failures: impl FnOnce() -> Result<()>) -> Result<()> {
         let (objects, restarts, mark) = (examples::versions(self, field)?, self.restarts()?, self.mark()?);
-        trouble()?;
+        failures()?;
         self.wait("the API server does not answer", || Ok(self.kubectl(&["get", "--raw", "/readyz"]).is_ok()))?;
         self.two_operators()?;
         self.wait("nobody leads", || Ok(!self.holder()?.0.is_empty()))?;
-        std::thread::sleep(QUIET);
+        std::thread::sleep(OBSERVATION_TIME);
         if self.restarts()? != restarts {
             bail!("operators were restarted: {restarts:?} before, {:?} after", self.restarts()?);
         }
@@ -79,9 +80,9 @@ pub(super) fn terminate_leader(suite: &Suite) -> Result<String> {
     let (pod, count) = suite.holder()?;
     let begin = Instant::now();
     suite.kubectl(&["delete", "pod", &pod, "-n", RELEASE, "--wait=false"])?;
-    let took = suite.next_leader(begin, count, POLITE)?;
+    let took = suite.next_leader(begin, count, GRACEFUL_FAILOVER_LIMIT)?;
     suite.two_operators()?;
-    std::thread::sleep(QUIET);
+    std::thread::sleep(OBSERVATION_TIME);
     suite.nothing_done(&objects, "resourceVersion", &mark)?;
     Ok(format!("{} leads after {:.1} s, and finds nothing to do", suite.holder()?.0, took.as_secs_f64()))
 }
@@ -94,16 +95,16 @@ pub(super) fn kill_leader(suite: &Suite) -> Result<String> {
     let id = id.and_then(|pod| pod["status"]["containerStatuses"][0]["containerID"].as_str()).unwrap_or_default();
     let begin = Instant::now();
     ctr(&["tasks", "kill", "--signal", "SIGKILL", id.trim_start_matches("containerd://")])?;
-    let took = suite.next_leader(begin, count, LEASE)?;
+    let took = suite.next_leader(begin, count, FAILOVER_LIMIT)?;
     suite.two_operators()?;
-    std::thread::sleep(QUIET);
+    std::thread::sleep(OBSERVATION_TIME);
     suite.nothing_done(&objects, "resourceVersion", &mark)?;
     Ok(format!("{} leads after {:.1} s, and finds nothing to do", suite.holder()?.0, took.as_secs_f64()))
 }
 
 pub(super) fn kill_kubelet(suite: &Suite) -> Result<String> {
-    // Pods can be unready for a moment, which changes the versions of what counts them.
-    suite.undisturbed("generation", || {
+    // Pods can become unready briefly, which changes the versions of their owners.
+    suite.assert_undisturbed("generation", || {
         let beat = || suite.json(&["get", "lease", NODE, "-n", "kube-node-lease"]);
         let kubelet = suite.process(&KUBELET);
         kubelet.signal("KILL")?;
@@ -117,7 +118,7 @@ pub(super) fn kill_kubelet(suite: &Suite) -> Result<String> {
 }
 
 pub(super) fn restart_etcd(suite: &Suite) -> Result<String> {
-    suite.undisturbed("resourceVersion", || {
+    suite.assert_undisturbed("resourceVersion", || {
         let etcd = suite.process(&ETCD);
         etcd.stop()?;
         etcd.start_again()
@@ -134,8 +135,8 @@ pub(super) fn stop_api_server(suite: &Suite) -> Result<String> {
         std::thread::sleep(away);
         server.start_again()
     };
-    suite.undisturbed("resourceVersion", stop_for_a_while)?;
-    // Once more, in the middle of work: it is done afterwards, and once.
+    suite.assert_undisturbed("resourceVersion", stop_for_a_while)?;
+    // Once more during a change: it is completed afterwards, exactly once.
     let (restarts, mark) = (suite.restarts()?, suite.mark()?);
     let object = examples::scale(suite, 2)?;
     suite.process(&API_SERVER).signal("KILL")?;

@@ -1,19 +1,19 @@
-//! A pod that ran before its node knew it, as after the node was off: what the node would remember is in the status.
+//! Recovers the state of a pod from its status, as after a node was off.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus};
 
-use super::container::{Ended, Run, Slot, Stage};
+use super::container::{Run, Slot, Stage, Termination};
 use super::stop::restarts;
 use super::{Machine, containers};
 use crate::Pod;
 
-/// How a run ended that nobody saw end.
-const UNSEEN: i32 = 255;
+/// Exit code of a run whose end was not observed.
+const UNKNOWN_EXIT_CODE: i32 = 255;
 
 impl Machine {
-    /// A pod on a node that was off: what ran before is started again and counted, if it is a container that is started
-    /// again at all. One that never ran has just come.
+    /// A pod on a node that was off: containers that ran before restart and their restarts are counted, if their
+    /// restart policy allows. A pod that never ran is new.
     pub(in crate::node) fn rebooted(pod: &Pod, now: Timestamp) -> Self {
         let mut machine = Self::new(pod, now);
         let (Some(spec), Some(status)) = (&pod.spec, &pod.status) else { return machine };
@@ -24,8 +24,8 @@ impl Machine {
             let mut statuses = lists.into_iter().flatten().flatten();
             let Some(status) = statuses.find(|status| status.name == container.name) else { continue };
             slot.remember(status, now);
-            if slot.is_running() && !restarts(role, spec, &container, UNSEEN) {
-                slot.end_unseen(now);
+            if slot.is_running() && !restarts(role, spec, &container, UNKNOWN_EXIT_CODE) {
+                slot.mark_terminated(now);
             }
         }
         machine.reboot(now);
@@ -41,13 +41,13 @@ impl Slot {
         }
         let runs = self.runs;
         let ended = |state: &Option<ContainerState>, run| {
-            state.as_ref()?.terminated.as_ref().map(|ended| Box::new(ended_as(ended, run, now)))
+            state.as_ref()?.terminated.as_ref().map(|ended| Box::new(termination_from(ended, run, now)))
         };
         self.last = ended(&status.last_state, runs.saturating_sub(1));
         self.ended = ended(&status.state, runs);
         let running = status.state.as_ref().and_then(|state| state.running.as_ref());
         if self.ended.is_some() {
-            self.stage = Stage::Over;
+            self.stage = Stage::Terminated;
         } else if let Some(running) = running {
             let since = running.started_at.as_ref().map_or(now, |at| at.0);
             self.stage =
@@ -55,18 +55,19 @@ impl Slot {
         }
     }
 
-    /// It ended while the node was off, and stays so.
-    fn end_unseen(&mut self, now: Timestamp) {
+    /// It ended while the node was off, and is not restarted.
+    fn mark_terminated(&mut self, now: Timestamp) {
         let started = if let Stage::Running(run) = &self.stage { run.since } else { now };
         let reason = "Unknown".into();
         let (run, message) = (self.runs, None);
-        self.ended = Some(Box::new(Ended { code: UNSEEN, reason, started, finished: now, run, message }));
-        self.stage = Stage::Over;
+        self.ended =
+            Some(Box::new(Termination { code: UNKNOWN_EXIT_CODE, reason, started, finished: now, run, message }));
+        self.stage = Stage::Terminated;
     }
 }
 
-fn ended_as(ended: &ContainerStateTerminated, run: u32, now: Timestamp) -> Ended {
-    Ended {
+fn termination_from(ended: &ContainerStateTerminated, run: u32, now: Timestamp) -> Termination {
+    Termination {
         code: ended.exit_code,
         reason: ended.reason.as_deref().unwrap_or("Unknown").into(),
         started: ended.started_at.as_ref().map_or(now, |at| at.0),

@@ -1,4 +1,4 @@
-//! Where the pods of a daemon set belong, and how a pod says which node it is for.
+//! Node eligibility for DaemonSet pods, and the node affinity that pins a pod to its node.
 
 use std::borrow::Cow;
 
@@ -15,45 +15,45 @@ use crate::Pod;
 use capstan_semantics::node_selector::NodeAffinity as Requirements;
 use capstan_semantics::taints::tolerated;
 
-/// What a node is to a daemon set.
+/// Eligibility of a node for a DaemonSet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// A pod belongs there.
-    Wanted,
-    /// No new pod belongs there, but one that runs may stay.
-    Kept,
-    /// No pod belongs there.
-    Refused,
+pub(super) enum Eligibility {
+    /// The pod should run there.
+    ShouldRun,
+    /// No new pod is scheduled there, but a running pod continues.
+    MayContinue,
+    /// No pod may run there; a running one is deleted.
+    Ineligible,
 }
 
-/// Decides about nodes for one daemon set.
-pub(super) struct Places<'a> {
+/// Decides the eligibility of nodes for one DaemonSet.
+pub(super) struct EligibilityRules<'a> {
     spec: Cow<'a, PodSpec>,
     requirements: Requirements,
     tolerations: Vec<Toleration>,
 }
 
-impl<'a> Places<'a> {
-    /// The places of a set.
+impl<'a> EligibilityRules<'a> {
+    /// The eligibility rules of a set.
     pub(super) fn of(set: &'a DaemonSet) -> Self {
         let spec = set.spec.template.spec.as_ref().map_or_else(|| Cow::Owned(PodSpec::default()), Cow::Borrowed);
         let tolerations = tolerations(&spec);
         Self { requirements: Requirements::of(&spec), spec, tolerations }
     }
 
-    /// What a node is to the set.
-    pub(super) fn judge(&self, node: &Node) -> Place {
+    /// Eligibility of a node.
+    pub(super) fn evaluate(&self, node: &Node) -> Eligibility {
         let elsewhere = self.spec.node_name.as_deref().is_some_and(|name| !name.is_empty() && name != name_of(node));
         if elsewhere || !self.requirements.allows(node) {
-            return Place::Refused;
+            return Eligibility::Ineligible;
         }
         let repels = |effect: &str| {
             taints(node).iter().any(|taint| taint.effect == effect && !tolerated(taint, Some(&self.tolerations)))
         };
         match (repels("NoExecute"), repels("NoSchedule")) {
-            (true, _) => Place::Refused,
-            (false, true) => Place::Kept,
-            (false, false) => Place::Wanted,
+            (true, _) => Eligibility::Ineligible,
+            (false, true) => Eligibility::MayContinue,
+            (false, false) => Eligibility::ShouldRun,
         }
     }
 }
@@ -63,7 +63,7 @@ pub(super) fn taints(node: &Node) -> &[Taint] {
     node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
 }
 
-/// The pod of a daemon set on a node. It says which node by affinity, so that the scheduler still has its say.
+/// The pod of a DaemonSet for a node, pinned by node affinity so that the scheduler still binds it.
 pub(super) fn pod_for(set: &DaemonSet, node: &str, hash: &str) -> Pod {
     let mut pod = from_template(&set.spec.template, set);
     set_in(&mut pod.metadata.labels, REVISION_HASH, hash);
@@ -76,14 +76,14 @@ pub(super) fn pod_for(set: &DaemonSet, node: &str, hash: &str) -> Pod {
     pod
 }
 
-/// The affinity of the pod of a daemon set on a node.
+/// Node affinity of the DaemonSet pod for a node.
 pub(super) fn affinity_for(set: &DaemonSet, node: &str) -> Option<Affinity> {
     let mut affinity = set.spec.template.spec.as_ref().and_then(|spec| spec.affinity.clone());
     bind(&mut affinity, node);
     affinity
 }
 
-/// Tolerations of the template and those that every daemon pod has: it stays on nodes that are in trouble.
+/// Tolerations of the template and the defaults of every daemon pod: it stays on unhealthy nodes.
 fn tolerations(spec: &PodSpec) -> Vec<Toleration> {
     let mut all = spec.tolerations.clone().unwrap_or_default();
     let mut add = |key: &str, effect: &str| {
@@ -99,8 +99,8 @@ fn tolerations(spec: &PodSpec) -> Vec<Toleration> {
     };
     add("node.kubernetes.io/not-ready", "NoExecute");
     add("node.kubernetes.io/unreachable", "NoExecute");
-    for trouble in ["disk-pressure", "memory-pressure", "pid-pressure", "unschedulable"] {
-        add(&format!("node.kubernetes.io/{trouble}"), "NoSchedule");
+    for condition in ["disk-pressure", "memory-pressure", "pid-pressure", "unschedulable"] {
+        add(&format!("node.kubernetes.io/{condition}"), "NoSchedule");
     }
     if spec.host_network == Some(true) {
         add("node.kubernetes.io/network-unavailable", "NoSchedule");
@@ -118,7 +118,7 @@ fn bind(affinity: &mut Option<Affinity>, node: &str) {
     let affinity: &mut Affinity = affinity.get_or_insert_default();
     let affinity: &mut NodeAffinity = affinity.node_affinity.get_or_insert_default();
     match &mut affinity.required_during_scheduling_ignored_during_execution {
-        // The terms are alternatives; each gets the node as well, so that what it asks for stays.
+        // Terms are ORed; each gets the node as well, so that its own requirements still hold.
         Some(required) if !required.node_selector_terms.is_empty() => {
             for term in &mut required.node_selector_terms {
                 term.match_fields = Some(vec![field.clone()]);
@@ -128,7 +128,7 @@ fn bind(affinity: &mut Option<Affinity>, node: &str) {
     }
 }
 
-/// The node that a daemon pod runs on or is meant for.
+/// The node that a daemon pod is bound to or pinned to.
 pub(super) fn target_node(pod: &Pod) -> Option<&str> {
     if !pods::node_name(pod).is_empty() {
         return Some(pods::node_name(pod));
@@ -163,23 +163,27 @@ mod tests {
     }
 
     #[test]
-    fn places() {
+    fn rules() {
         let plain = json!({"containers": []});
-        for (spec, taints, place) in [
-            (plain.clone(), json!([]), Place::Wanted),
-            (json!({"containers": [], "nodeSelector": {"zone": "b"}}), json!([]), Place::Refused),
-            (json!({"containers": [], "nodeName": "other"}), json!([]), Place::Refused),
-            (plain.clone(), json!([{"key": "k", "effect": "NoSchedule"}]), Place::Kept),
-            (plain.clone(), json!([{"key": "k", "effect": "NoExecute"}]), Place::Refused),
-            (plain.clone(), json!([{"key": "k", "effect": "PreferNoSchedule"}]), Place::Wanted),
+        for (spec, taints, eligibility) in [
+            (plain.clone(), json!([]), Eligibility::ShouldRun),
+            (json!({"containers": [], "nodeSelector": {"zone": "b"}}), json!([]), Eligibility::Ineligible),
+            (json!({"containers": [], "nodeName": "other"}), json!([]), Eligibility::Ineligible),
+            (plain.clone(), json!([{"key": "k", "effect": "NoSchedule"}]), Eligibility::MayContinue),
+            (plain.clone(), json!([{"key": "k", "effect": "NoExecute"}]), Eligibility::Ineligible),
+            (plain.clone(), json!([{"key": "k", "effect": "PreferNoSchedule"}]), Eligibility::ShouldRun),
             (
                 plain.clone(),
                 json!([{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]),
-                Place::Wanted,
+                Eligibility::ShouldRun,
             ),
-            (plain, json!([{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]), Place::Wanted),
+            (plain, json!([{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]), Eligibility::ShouldRun),
         ] {
-            assert_eq!(Places::of(&set(spec.clone())).judge(&node(taints.clone())), place, "{spec} {taints}");
+            assert_eq!(
+                EligibilityRules::of(&set(spec.clone())).evaluate(&node(taints.clone())),
+                eligibility,
+                "{spec} {taints}"
+            );
         }
     }
 

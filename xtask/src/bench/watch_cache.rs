@@ -1,5 +1,4 @@
-//! What the bench knows of the objects of a kind, kept up to date by a watch: to list thousands of them again and again
-//! would cost the machine more than what is measured.
+//! Watch cache of the objects of a kind: listing thousands of them repeatedly would cost more than what is measured.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -11,38 +10,38 @@ use futures::TryStreamExt;
 use kube::core::WatchEvent;
 use serde_json::Value;
 
-/// The time between two looks: what is measured is as exact as this.
+/// Poll interval, and so the resolution of measurements.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Objects by namespace and name.
 pub(super) type Objects = BTreeMap<String, Value>;
 
-/// Clones share one state.
+/// A watched cache of one kind. Clones share one state.
 #[derive(Clone, Default)]
-pub(super) struct Seen {
+pub(super) struct WatchCache {
     state: Arc<Mutex<State>>,
 }
 
 #[derive(Default)]
 struct State {
     objects: Objects,
-    /// How many changes were seen.
+    /// Number of observed changes.
     changes: u64,
 }
 
-impl Seen {
-    /// Follows the objects at a path.
+impl WatchCache {
+    /// Watches the objects at a path.
     pub(super) fn follow(client: &kube::Client, path: &str) -> Self {
-        let seen = Self::default();
-        let (mine, client, path) = (seen.clone(), client.clone(), path.to_owned());
+        let cache = Self::default();
+        let (mine, client, path) = (cache.clone(), client.clone(), path.to_owned());
         tokio::spawn(async move {
             loop {
-                // A watch that ends begins with all objects again.
+                // A watch that ends relists.
                 let _ = mine.watch(&client, &path).await;
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         });
-        seen
+        cache
     }
 
     async fn watch(&self, client: &kube::Client, path: &str) -> Result<()> {
@@ -70,30 +69,30 @@ impl Seen {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often anything has changed.
+    /// Number of observed changes.
     pub(super) fn changes(&self) -> u64 {
         self.state().changes
     }
 
-    /// Looks at all of them.
-    pub(super) fn read<T>(&self, look: impl FnOnce(&Objects) -> T) -> T {
-        look(&self.state().objects)
+    /// Reads all objects.
+    pub(super) fn read<T>(&self, reader: impl FnOnce(&Objects) -> T) -> T {
+        reader(&self.state().objects)
     }
 
-    /// How many are as wanted.
+    /// Number of objects that match.
     pub(super) fn count(&self, is: impl Fn(&Value) -> bool) -> usize {
         self.read(|all| all.values().filter(|one| is(one)).count())
     }
 
-    /// Waits until they are as wanted.
+    /// Waits until a condition on all objects holds.
     pub(super) async fn until(&self, limit: Duration, what: &str, done: impl Fn(&Objects) -> bool) -> Result<()> {
-        let (begin, mut looked) = (Instant::now(), None);
+        let (begin, mut checked) = (Instant::now(), None);
         loop {
             let changes = self.changes();
-            if looked != Some(changes) && self.read(&done) {
+            if checked != Some(changes) && self.read(&done) {
                 return Ok(());
             }
-            looked = Some(changes);
+            checked = Some(changes);
             if begin.elapsed() > limit {
                 bail!("not after {} s: {what}", limit.as_secs());
             }
@@ -101,7 +100,7 @@ impl Seen {
         }
     }
 
-    /// Waits until so many are as wanted.
+    /// Waits until this many objects match.
     pub(super) async fn until_count(
         &self,
         limit: Duration,
