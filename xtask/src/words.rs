@@ -13,7 +13,8 @@ pub(crate) const RETIRED: &[(&str, &str)] = &[
     ("PATIENCE", "what times out: `REQUEST_TIMEOUT`, `POD_TIMEOUT`"),
     ("LOOK", "`POLL_INTERVAL`, `RESYNC_INTERVAL`"),
     ("fn look", "the verb: `probe`, `discover`, `reconcile`, `sync`"),
-    ("Seen", "what was observed: `ObservedLease`, `UnhealthyPod`"),
+    ("struct Seen", "what was observed: `ObservedLease`, `UnhealthyPod`"),
+    ("enum Seen", "the same"),
     ("Told", "what it holds: `RecordedEvent`, `RegistryAnswer`"),
     ("Whom", "`Scope`"),
     ("Scene", "`Fixture`"),
@@ -68,6 +69,7 @@ mod tests {
         for (text, expected) in [
             ("struct Seen {", 1),
             ("struct SeenBefore {", 0),
+            ("columns: Last Seen", 0),
             ("const LOOK: u8 = 1;", 1),
             ("const LOOKUP: u8 = 1;", 0),
             ("warn!(\"cannot watch, trying on\")", 1),
