@@ -20,7 +20,7 @@ openssl req -x509 -newkey rsa:2048 -nodes -days 3650 -subj '/CN=Capstan foreign 
 modules=/mnt/layer/usr/lib/capstan/modules
 mkdir -p "$modules/unsigned" "$modules/foreign"
 sign() { "$(ls -d /usr/lib/linux-kbuild-*)/scripts/sign-file" sha256 "$@"; }
-for module in fakepci nvidia; do
+for module in fakepci nvidia nvidia-uvm; do
   cp "/mnt/src/$module.ko" "$modules/unsigned/"
   sign key.pem certificate.der "/mnt/src/$module.ko" "$modules/$module.ko"
   sign foreign.pem foreign-certificate.pem "/mnt/src/$module.ko" "$modules/foreign/$module.ko"

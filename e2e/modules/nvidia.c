@@ -17,10 +17,13 @@
 #include <linux/module.h>
 #include <linux/pci.h>
 
+#include "nvidia.h"
+
+/* Numbers of the real driver: others on a node rely on them. */
+#define MAJOR_NUMBER	195
+#define CONTROL_MINOR	255
+#define MINORS		256
 #define MAX_GPUS	32
-/* The node that is there while the driver is: of no GPU in particular. */
-#define CONTROL_MINOR	MAX_GPUS
-#define MINORS		(MAX_GPUS + 1)
 
 static char *NVreg_RegistryDwords;
 module_param(NVreg_RegistryDwords, charp, 0444);
@@ -28,7 +31,7 @@ MODULE_PARM_DESC(NVreg_RegistryDwords, "taken and shown, without effect");
 
 static DECLARE_BITMAP(minors, MAX_GPUS);
 static DEFINE_MUTEX(minors_lock);
-static dev_t first;
+static const dev_t first = MKDEV(MAJOR_NUMBER, 0);
 static struct cdev nodes;
 static struct class *class;
 
@@ -42,6 +45,13 @@ static const struct pci_device_id ids[] = {
 	{ }
 };
 MODULE_DEVICE_TABLE(pci, ids);
+
+/* What modules beside this one depend on: while one is loaded, this one cannot be unloaded. */
+unsigned int nvidia_gpu_count(void)
+{
+	return bitmap_weight(minors, MAX_GPUS);
+}
+EXPORT_SYMBOL(nvidia_gpu_count);
 
 /* Nodes are numbered from 0, and a function that comes back gets the lowest free number. */
 static int stand_in_probe(struct pci_dev *pdev, const struct pci_device_id *id)
@@ -90,7 +100,7 @@ static int __init stand_in_init(void)
 	struct device *control;
 	int err;
 
-	err = alloc_chrdev_region(&first, 0, MINORS, "nvidia");
+	err = register_chrdev_region(first, MINORS, "nvidia");
 	if (err)
 		return err;
 	cdev_init(&nodes, &fops);

@@ -1,6 +1,7 @@
 //! Recipes of the project: `cargo xtask gen` writes the generated files, `cargo xtask check` is what CI runs first,
 //! `cargo xtask cluster up` starts a real Kubernetes, `cargo xtask compare` compares the embedded one with it,
-//! `cargo xtask image` writes a container image, `cargo xtask bench` measures.
+//! `cargo xtask image` writes a container image, `cargo xtask vm` runs commands on a real kernel, `cargo xtask bench`
+//! measures.
 
 mod bench;
 mod cluster;
@@ -14,6 +15,7 @@ mod reference;
 mod roles;
 mod tidy;
 mod values;
+mod vm;
 mod webhooks;
 
 use std::path::{Path, PathBuf};
@@ -43,6 +45,9 @@ enum Task {
     Link(image::order::Link),
     /// Install the chart on a real node, run every example, and make trouble
     E2e(e2e::Args),
+    /// A real kernel in a virtual machine: commands in fresh guests
+    #[command(subcommand)]
+    Vm(vm::Action),
     /// Measure what the operator costs on a real API server
     #[command(subcommand)]
     Bench(bench::Scenario),
@@ -70,6 +75,7 @@ fn run(task: Task, root: &Path) -> Result<()> {
         Task::Image(args) => image::run(root, &args),
         Task::Link(args) => image::order::link(&args),
         Task::E2e(args) => e2e::run(root, &args),
+        Task::Vm(action) => vm::run(root, &action),
         Task::Bench(scenario) => bench::run(root, &scenario),
         Task::Check => {
             cargo(root, &["fmt", "--all", "--check"])?;
