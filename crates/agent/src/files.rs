@@ -14,7 +14,8 @@ fn failed(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
     |source| Error::Io { what, source }
 }
 
-/// Writes a file so that a reader sees the old one or the new one, and a crash leaves either.
+/// Writes a file so that a reader sees the old one or the new one, and a crash leaves either. What was written when this
+/// returns is there after a power loss too.
 pub fn write(path: &Path, content: &[u8]) -> Result<()> {
     let dir = path.parent().unwrap_or(Path::new("/"));
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -24,7 +25,9 @@ pub fn write(path: &Path, content: &[u8]) -> Result<()> {
         file.set_permissions(std::fs::Permissions::from_mode(0o644))?;
         file.write_all(content)?;
         file.sync_all()?;
-        std::fs::rename(&temporary, path)
+        std::fs::rename(&temporary, path)?;
+        // The new name is an entry of the directory, which reaches the disk on its own.
+        std::fs::File::open(dir)?.sync_all()
     });
     written.map_err(|error| {
         let _ = std::fs::remove_file(&temporary);
@@ -46,8 +49,8 @@ pub fn remove(path: &Path) -> Result<()> {
 const NAMES: WatchMask =
     WatchMask::CREATE.union(WatchMask::MOVED_TO).union(WatchMask::DELETE).union(WatchMask::MOVED_FROM);
 
-/// Waits until something in one of these directories changes, or `longest` has passed. Directories that do not exist
-/// are left to the time.
+/// Waits until something in one of these directories changes, or `longest` has passed. Of a directory that does not exist
+/// the next one above it is watched: whoever listens anew after each change finds it when it is made.
 pub struct Changes {
     events: Option<inotify::EventStream<Vec<u8>>>,
 }
@@ -65,7 +68,7 @@ impl Changes {
 
     fn with(dirs: &[&Path], mask: WatchMask) -> Self {
         let events = Inotify::init().ok().and_then(|inotify| {
-            let watched = dirs.iter().filter(|dir| inotify.watches().add(dir, mask).is_ok()).count();
+            let watched = dirs.iter().filter(|dir| watch(&inotify, dir, mask)).count();
             // With the buffer of one event with the longest name.
             (watched > 0).then(|| inotify.into_event_stream(vec![0; 4096]).ok()).flatten()
         });
@@ -87,6 +90,17 @@ impl Changes {
         };
         let _ = tokio::time::timeout(longest, change).await;
     }
+}
+
+/// Watches a directory, or the next one above it that exists; whether there is one.
+fn watch(inotify: &Inotify, dir: &Path, mask: WatchMask) -> bool {
+    let add = |dir: &Path| inotify.watches().add(dir, mask).is_ok();
+    let Some(found) = dir.ancestors().position(add) else { return false };
+    // It may have been made meanwhile, before anyone watched where.
+    if found > 0 && dir.exists() {
+        return watch(inotify, dir, mask);
+    }
+    true
 }
 
 /// The kernel takes tens of milliseconds to end a watch: a thread that serves others must not wait for that.
@@ -112,6 +126,15 @@ mod tests {
         assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 1, "nothing is left behind");
         remove(&file).expect("removed");
         remove(&file).expect("already gone");
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_is_made_ends_the_wait() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut changes = Changes::of(&[&dir.path().join("a/b/c")]);
+        std::fs::create_dir_all(dir.path().join("a/b/c")).expect("made");
+        let waited = tokio::time::timeout(Duration::from_secs(30), changes.next(Duration::from_secs(3600))).await;
+        assert!(waited.is_ok());
     }
 
     #[tokio::test]
