@@ -69,6 +69,11 @@ impl Here {
         wait_for_the_end()
     }
 
+    /// A file outside of the guest, which what it goes through does not touch.
+    pub(crate) fn kept(&self, name: &str) -> PathBuf {
+        Path::new("/host").join(format!("kept-{name}"))
+    }
+
     /// Asks the cluster, with the rights of its administrator.
     pub(crate) fn kubectl(&self, args: &[&str], input: &str) -> Result<String, String> {
         let answer = self.job.join("answer");

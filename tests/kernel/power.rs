@@ -42,9 +42,11 @@ fn a_power_loss_in_the_middle_of_a_write_leaves_the_old_file_or_the_new_one() {
         "" => {
             sh(&format!("modprobe -a virtio_blk ext4 && mkfs.ext4 -q -F /dev/vda && {MOUNT}"));
             files::write(file, &content(0)).expect("written");
+            let acknowledged = here.kept("acknowledged");
             std::thread::spawn(move || {
                 for number in 1.. {
                     files::write(file, &content(number)).expect("written");
+                    std::fs::write(&acknowledged, number.to_string()).expect("told");
                 }
             });
             // Some writes have ended then, and one is on its way.
@@ -57,9 +59,10 @@ fn a_power_loss_in_the_middle_of_a_write_leaves_the_old_file_or_the_new_one() {
         _ => {
             sh(MOUNT);
             let found = std::fs::read(file).expect("the file is there");
-            let number = String::from_utf8_lossy(&found[..8.min(found.len())]).parse().expect("a number");
+            let number: u64 = String::from_utf8_lossy(&found[..8.min(found.len())]).parse().expect("a number");
             assert!(found == content(number), "{} bytes, not one content as a whole", found.len());
-            println!("the last write that survived is number {number}");
+            let told = std::fs::read_to_string(here.kept("acknowledged")).unwrap_or_default().parse().unwrap_or(0);
+            assert!(number >= told, "write {told} had returned, and number {number} is what is left");
             sh("umount /disk");
             assert!(try_sh("e2fsck -f -n /dev/vda").status.success(), "the file system is whole");
         }

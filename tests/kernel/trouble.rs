@@ -7,7 +7,7 @@ use capstan_node::{CDI_SPECS, DEVICE_PLUGIN, FEATURE_DISCOVERY, VALIDATOR};
 
 use crate::guest::here;
 use crate::here::{Here, Running, gpus, install_libraries, sh, until_async};
-use crate::roles::{GPU, PLUGINS, kubelet};
+use crate::roles::{GPU, kubelet};
 
 fn eight(plugin: &Plugin) -> bool {
     plugin.healthy().len() == 8

@@ -83,9 +83,12 @@ pub(crate) fn run(root: &Path, action: &Action) -> Result<()> {
             std::process::exit(session.run_printing(&args.command, limit(args))?)
         }
         Action::Shell(args) => {
-            let mut session = Session::open(&tools, root, &Hardware { console: true, ..args.hardware.clone() })?;
+            let hardware = Hardware { console: true, network: args.kubelet, ..args.hardware.clone() };
+            let mut session = Session::prepare(&tools, root, &hardware)?;
             if args.kubelet {
                 node::join(&mut session, &node::Programs::find(root)?)?;
+            } else {
+                session.guest.boot()?;
             }
             std::process::exit(session.shell()?)
         }

@@ -49,8 +49,14 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
         session.guest.boot()?;
     }
     say(&json!({ "ready": true }))?;
+    let mut failed = false;
     for request in requests {
-        let answer = run_one(&mut session, &request).unwrap_or_else(|error| json!({ "error": format!("{error:#}") }));
+        // A command that failed may have left anything behind. A node keeps its guest: joining takes too long.
+        if failed && !args.kubelet {
+            session.guest.boot()?;
+        }
+        let answer = run_one(&mut session, &request)?;
+        failed = answer["code"] != 0;
         say(&answer)?;
     }
     Ok(())
@@ -88,11 +94,7 @@ fn run_one(session: &mut Session<'_>, request: &str) -> Result<Value> {
     let output = String::from_utf8_lossy(&output).into_owned();
     Ok(match code {
         Ok(code) => json!({ "code": code, "output": output }),
-        Err(error) => {
-            // The next command gets a guest that works.
-            session.guest.boot()?;
-            json!({ "error": format!("{error:#}"), "output": output })
-        }
+        Err(error) => json!({ "error": format!("{error:#}"), "output": output }),
     })
 }
 
