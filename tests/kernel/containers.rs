@@ -7,7 +7,7 @@ use std::path::Path;
 use capstan_node::CDI_SPECS;
 
 use crate::guest::here;
-use crate::here::{Here, Running, gpus, install_libraries, sh, try_sh, until, until_async};
+use crate::here::{Running, gpus, install_libraries, sh, try_sh, until, until_async};
 
 /// Where specs name the program of the hooks.
 const HOOK: &str = "/usr/bin/nvidia-cdi-hook";
@@ -93,7 +93,11 @@ fn hooks_of_the_spec_run_in_the_container() {
     let said = || std::fs::read_to_string("/run/hooks.log").unwrap_or_default();
     let seen = seen.unwrap_or_else(|error| panic!("{error}\nhooks: {}", said()));
     assert!(seen.contains(&format!("libcuda.so.{driver}")), "{seen}");
-    assert!(seen.contains("libcuda.so -> "), "a hook makes the link that programs are linked with:\n{seen}\n{}", said());
+    assert!(
+        seen.contains("libcuda.so -> "),
+        "a hook makes the link that programs are linked with:\n{seen}\n{}",
+        said()
+    );
     assert!(seen.contains("ld.so.cache"), "a hook makes the loader's cache:\n{seen}\n{}", said());
     stop_containerd();
     unload_driver();
@@ -107,5 +111,4 @@ fn act_as_hook(words: &Path) {
     let ended = capstan_agent::hook::run(&words, &mut std::io::stdin());
     let _ = writeln!(std::io::stderr(), "{words:?}: {ended:?}");
     ended.expect("the hook works");
-    let _ = Here::in_guest;
 }

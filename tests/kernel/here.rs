@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// How long anything may take: generous, since the guest may be emulated on a machine that does other work.
-const LIMIT: Duration = Duration::from_secs(90);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// What a story in the guest works with.
 pub(crate) struct Here {
@@ -84,6 +84,12 @@ impl Here {
             serde_json::from_slice(&std::fs::read(answer).expect("an answer")).expect("an answer in JSON");
         let text = |name: &str| said[name].as_str().unwrap_or_default().to_owned();
         if said["code"] == 0 { Ok(text("out")) } else { Err(text("err")) }
+    }
+
+    /// Waits until a field of an object has a value: `{.status.phase}=Running`. The cluster says when; nobody polls.
+    pub(crate) fn wait(&self, object: &str, field: &str) -> Result<String, String> {
+        let (until, limit) = (format!("--for=jsonpath={field}"), format!("--timeout={}s", LIMIT.as_secs()));
+        self.kubectl(&["wait", object, &until, &limit], "")
     }
 
     fn ask(&self, request: &Value) {

@@ -1,7 +1,7 @@
 //! A harness that is killed leaves nothing: no process, no mount, no file.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -9,34 +9,47 @@ use crate::here::until;
 
 #[test]
 fn a_killed_harness_leaves_no_process_no_mount_and_no_file() {
-    if std::env::var_os("CAPSTAN_GUEST").is_some() {
-        return;
+    if let Some(reason) = not_run() {
+        return say_not_run(&reason);
     }
-    let (mounts, files) = (mounts(), files());
-    let Some(mut harness) = start(&["--gpus=1"]) else { return };
-    let started = descendants(harness.id());
-    assert!(started.len() >= 4, "a shell, QEMU and two file systems at least: {started:?}");
-    harness.kill().expect("killed");
-    harness.wait().expect("ended");
-    until("its processes are gone", || started.iter().all(|pid| !is_alive(*pid)));
-    assert_eq!(self::mounts(), mounts);
-    assert_eq!(self::files(), files);
+    let line = ["--gpus=1", "--", "sh", "-c", "echo running; sleep 100000"];
+    let harness = start(&["vm", "run"], &line, "running\n");
+    leaves_nothing(harness, |harness| harness.kill().expect("killed"));
 }
 
-/// Starts a command that does not end, and returns when it runs in the guest.
-fn start(flags: &[&str]) -> Option<Child> {
-    let xtask = || Command::new(env!("CARGO_BIN_EXE_xtask"));
+#[test]
+fn a_guest_for_stories_ends_with_whoever_asked_for_it() {
     if let Some(reason) = not_run() {
-        eprintln!("kernel story leftovers: NOT RUN: {reason}");
-        return None;
+        return say_not_run(&reason);
     }
-    let line = ["--", "sh", "-c", "echo running; sleep 100000"];
-    let mut child =
-        xtask().args(["vm", "run"]).args(flags).args(line).stdout(Stdio::piped()).spawn().expect("cargo xtask starts");
-    let mut first = String::new();
-    BufReader::new(child.stdout.take().expect("an output")).read_line(&mut first).expect("its output");
-    assert_eq!(first, "running\n");
-    Some(child)
+    let harness = start(&["vm", "serve"], &[], "{\"ready\":true}\n");
+    // What the kernel does to the pipe when a test is killed.
+    leaves_nothing(harness, |harness| drop(harness.stdin.take()));
+}
+
+fn leaves_nothing(mut harness: Child, end: impl FnOnce(&mut Child)) {
+    let started = descendants(harness.id());
+    assert!(started.len() >= 6, "unshare, a shell, QEMU and two file systems at least: {started:?}");
+    end(&mut harness);
+    harness.wait().expect("ended");
+    until("its processes are gone", || started.iter().all(|pid| !is_alive(*pid)));
+    assert_eq!(mounts(), Vec::<String>::new());
+    assert_eq!(files(), BTreeSet::new());
+}
+
+fn say_not_run(reason: &str) {
+    let _ = writeln!(std::io::stderr(), "kernel story leftovers: NOT RUN: {reason}");
+}
+
+/// Starts a harness, and returns when it has said `first`: the guest runs then.
+fn start(command: &[&str], flags: &[&str], first: &str) -> Child {
+    let mut xtask = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    xtask.args(command).args(flags).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = xtask.spawn().expect("cargo xtask starts");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("an output")).read_line(&mut line).expect("its output");
+    assert_eq!(line, first);
+    child
 }
 
 /// Why no guest can run here: what the harness says first, before it makes one.
@@ -84,13 +97,10 @@ fn mounts() -> Vec<String> {
     text.lines().filter(|line| line.contains("capstan-vm")).map(str::to_owned).collect()
 }
 
-/// Names in the folders that a guest could have written to.
+/// What a run left in its folder, which is all that it writes to on this machine.
 fn files() -> BTreeSet<PathBuf> {
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home).expect("a cache");
-    let vm = cache.join("capstan/vm");
-    let list = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    // The folder of runs itself stays, empty; the accelerator that was found is kept on purpose.
-    let kept = |path: &PathBuf| !["run", "accelerator", "lock"].iter().any(|name| path.ends_with(name));
-    list(&vm).filter(kept).chain(list(&vm.join("run"))).collect()
+    let entries = std::fs::read_dir(cache.join("capstan/vm/run")).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
 }

@@ -5,7 +5,7 @@ use capstan_node::DEVICE_PLUGIN;
 use serde_json::{Value, json};
 
 use crate::guest::here;
-use crate::here::{Here, Running, gpus, install_libraries, sh, until_async};
+use crate::here::{Here, Running, gpus, install_libraries, sh};
 
 /// The only image of the node.
 const IMAGE: &str = "capstan.local/busybox:1";
@@ -26,14 +26,14 @@ fn pod(name: &str, line: &str, limits: &Value, annotations: &Value) -> Value {
 }
 
 /// Makes a pod, waits until it has ended well, and returns what it said.
-async fn run(here: &Here, pod: &Value) -> String {
+fn run(here: &Here, pod: &Value) -> String {
     let name = pod["metadata"]["name"].as_str().expect("a name").to_owned();
     here.kubectl(&["create", "-f", "-"], &pod.to_string()).expect("a pod");
-    let phase = || here.kubectl(&["get", "pod", &name, "-o", "jsonpath={.status.phase}"], "").unwrap_or_default();
-    until_async(&format!("pod {name} ends"), || ["Succeeded", "Failed"].contains(&phase().as_str())).await;
+    let ended = here.wait(&format!("pod/{name}"), "{.status.phase}=Succeeded");
     let status = here.kubectl(&["get", "pod", &name, "-o", "json"], "").expect("the pod");
     here.kubectl(&["delete", "pod", &name, "--wait=false"], "").expect("deleted");
     let status: Value = serde_json::from_str(&status).expect("JSON");
+    ended.unwrap_or_else(|error| panic!("{error}: {status:#}"));
     let ended = &status["status"]["containerStatuses"][0]["state"]["terminated"];
     assert_eq!(ended["exitCode"], 0, "{status:#}");
     ended["message"].as_str().unwrap_or_default().to_owned()
@@ -64,12 +64,10 @@ fn a_pod_runs_with_an_address_and_an_interface_of_the_host() {
         "spec": {"config": config},
     });
     here.kubectl(&["apply", "-f", "-"], &network.to_string()).expect("a network");
-    here.run(async {
-        let wants = json!({"k8s.v1.cni.cncf.io/networks": "extra"});
-        let said = run(&here, &pod("interfaces", "busybox ip address", &json!({}), &wants)).await;
-        assert!(said.contains("eth0") && said.contains("10.85.0."), "the bridge:\n{said}");
-        assert!(said.contains("net1"), "the host's interface:\n{said}");
-    });
+    let wants = json!({"k8s.v1.cni.cncf.io/networks": "extra"});
+    let said = run(&here, &pod("interfaces", "busybox ip address", &json!({}), &wants));
+    assert!(said.contains("eth0") && said.contains("10.85.0."), "the bridge:\n{said}");
+    assert!(said.contains("net1"), "the host's interface:\n{said}");
     sh("ip link delete extra0 || true; rmmod dummy");
 }
 
@@ -82,22 +80,19 @@ fn a_pod_gets_its_gpu_through_the_kubelet_and_containerd() {
     here.run(async {
         let args = ["--device-list-strategy=cdi-cri", "--cdi-disable-hooks=all"];
         let plugin = Running::start_at(DEVICE_PLUGIN.name, &args, recording.clone(), Roots::local());
-        let offered = || {
-            let path = r"jsonpath={.status.allocatable.nvidia\.com/gpu}";
-            here.kubectl(&["get", "node", "capstan", "-o", path], "").unwrap_or_default()
-        };
-        until_async("the node offers eight GPUs", || offered() == "8").await;
+        let offered = r"{.status.allocatable.nvidia\.com/gpu}=8";
+        here.wait("node/capstan", offered).expect("the node offers eight GPUs");
         let gpu = json!({"nvidia.com/gpu": "1"});
-        let said = run(&here, &pod("gpu", "busybox ls /dev", &gpu, &json!({}))).await;
-        let nodes = said.split_whitespace().filter(|name| {
-            name.strip_prefix("nvidia").is_some_and(|rest| rest.parse::<u32>().is_ok())
-        });
+        let said = run(&here, &pod("gpu", "busybox ls /dev", &gpu, &json!({})));
+        let nodes = said
+            .split_whitespace()
+            .filter(|name| name.strip_prefix("nvidia").is_some_and(|rest| rest.parse::<u32>().is_ok()));
         assert_eq!(nodes.count(), 1, "one GPU:\n{said}");
         assert!(said.contains("nvidiactl"), "{said}");
         // The kubelet forgets its plugins, and ours comes back by itself.
         sh("pkill -x kubelet; while pgrep -x kubelet >/dev/null; do sleep 0.1; done; /run/bin/start-kubelet");
         here.until_said("registering again").await;
-        let said = run(&here, &pod("gpu-again", "busybox ls /dev", &gpu, &json!({}))).await;
+        let said = run(&here, &pod("gpu-again", "busybox ls /dev", &gpu, &json!({})));
         assert!(said.contains("nvidiactl"), "{said}");
         plugin.stop().await;
     });

@@ -217,7 +217,8 @@ impl<'a> Guest<'a> {
         }
         std::fs::write(folder.join("run"), script)?;
         writeln!(self.control.as_mut().context("the guest does not run")?, "run {number}")?;
-        let mut logs = [(Stream::Out, "out"), (Stream::Err, "err")].map(|(stream, name)| (stream, folder.join(name), 0));
+        let mut logs =
+            [(Stream::Out, "out"), (Stream::Err, "err")].map(|(stream, name)| (stream, folder.join(name), 0));
         let begin = Instant::now();
         let ended = loop {
             let line = self.line()?;

@@ -74,7 +74,8 @@ impl Hardware {
             machine += ",smm=on";
         }
         let memory = self.memory;
-        let mut flags: Vec<String> = ["-M", &machine].iter().chain(&accelerator.flags()).map(ToString::to_string).collect();
+        let mut flags: Vec<String> =
+            ["-M", &machine].iter().chain(&accelerator.flags()).map(ToString::to_string).collect();
         flags.extend(words(&format!(
             "-smp {} -m {memory} -object memory-backend-memfd,id=mem,size={memory}M,share=on -numa node,memdev=mem \
              -nodefaults -no-user-config -display none -no-reboot -serial file:console.log \

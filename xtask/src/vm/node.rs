@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use base64::Engine;
@@ -42,14 +42,9 @@ impl Programs {
 
     /// Fails if one of them would have to be built.
     pub(crate) fn present(root: &Path) -> Result<()> {
-        for tool in [
-            &tools::KUBELET,
-            &tools::KUBECTL,
-            &tools::ETCD,
-            &tools::API_SERVER,
-            &tools::CONTROLLERS,
-            &tools::SCHEDULER,
-        ] {
+        for tool in
+            [&tools::KUBELET, &tools::KUBECTL, &tools::ETCD, &tools::API_SERVER, &tools::CONTROLLERS, &tools::SCHEDULER]
+        {
             if tool.present(root)?.is_none() {
                 bail!("{} is not in the cache: run `cargo xtask cluster tools`", tool.name);
             }
@@ -60,6 +55,8 @@ impl Programs {
 
 /// Boots the guest and starts a control plane meanwhile; returns when the node is Ready.
 pub(crate) fn join(session: &mut Session<'_>, programs: &Programs) -> Result<()> {
+    let begin = Instant::now();
+    let passed = |what: &str| eprintln!("vm: {what}; seconds={}", begin.elapsed().as_secs());
     let home = session.folder.join("cluster");
     let files = session.guest.host().join("node");
     std::fs::create_dir_all(&home)?;
@@ -74,7 +71,9 @@ pub(crate) fn join(session: &mut Session<'_>, programs: &Programs) -> Result<()>
     std::thread::scope(|scope| -> Result<()> {
         let guest = scope.spawn(|| session.guest.boot());
         let cluster = start(&home, &programs.control_plane, address);
+        passed("control plane started");
         guest.join().map_err(|_| anyhow::anyhow!("booting the guest panicked"))??;
+        passed("guest booted");
         cluster
     })?;
     std::fs::write(files.join("kubeconfig"), for_guest(&home, "kubelet.kubeconfig")?)?;
@@ -85,12 +84,14 @@ pub(crate) fn join(session: &mut Session<'_>, programs: &Programs) -> Result<()>
     if code != 0 {
         bail!("the guest's node does not start: {}", String::from_utf8_lossy(&printed).trim());
     }
+    passed("kubelet started");
     let kubectl = &programs.control_plane.kubectl;
     if !until(READY, || node_is_ready(&home, kubectl)) {
         let log = std::fs::read_to_string(files.join("kubelet.log")).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         bail!("the guest's node is not Ready: {}", lines[lines.len().saturating_sub(5)..].join(" | "));
     }
+    passed("node is Ready");
     session.kubectl = Some((kubectl.clone(), home.join("kubeconfig")));
     Ok(())
 }

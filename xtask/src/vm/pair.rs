@@ -11,13 +11,7 @@ use super::machine::Hardware;
 use super::tools::Tools;
 
 /// Runs a command in both at once; the exit code is the first that is not 0. Lines say which guest printed them.
-pub(crate) fn run(
-    tools: &Tools,
-    root: &Path,
-    hardware: &Hardware,
-    command: &[String],
-    limit: Duration,
-) -> Result<i32> {
+pub(crate) fn run(tools: &Tools, root: &Path, hardware: &Hardware, command: &[String], limit: Duration) -> Result<i32> {
     let folder = run_folder()?;
     let end = |number: usize| folder.join(format!("wire{number}")).display().to_string();
     let mut guests = Vec::new();
@@ -32,7 +26,8 @@ pub(crate) fn run(
             .enumerate()
             .map(|(number, guest)| scope.spawn(move || run_one(guest, number, command, limit)))
             .collect();
-        let joined = started.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(anyhow!("a thread panicked"))));
+        let joined =
+            started.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(anyhow!("a thread panicked"))));
         joined.collect::<Vec<_>>()
     });
     let codes: Vec<i32> = ended.into_iter().collect::<Result<_>>()?;

@@ -102,7 +102,8 @@ fn a_gpu_without_a_device_node_does_not_keep_the_others_from_containers() {
     };
     std::fs::remove_file(machine.path().join("dev/nvidia1")).expect("removed");
     let spec = generate().expect("a spec");
-    let indices: Vec<&str> = spec.devices.iter().map(|device| device.name.as_str()).filter(|name| name.len() == 1).collect();
+    let indices: Vec<&str> =
+        spec.devices.iter().map(|device| device.name.as_str()).filter(|name| name.len() == 1).collect();
     assert_eq!(indices, ["0", "2"]);
     for name in ["dev/nvidia0", "dev/nvidia2"] {
         std::fs::remove_file(machine.path().join(name)).expect("removed");

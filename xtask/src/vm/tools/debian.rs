@@ -23,7 +23,10 @@ rm "$tree/root/install.sh""#;
 
 pub(super) fn stage(root: &Path) -> Result<Stage> {
     let script = read(root, "e2e/vm/install.sh")?;
-    Stage::new("tree", &[RELEASE.as_bytes(), MIRROR.as_bytes(), packages(root)?.join(" ").as_bytes(), script.as_bytes()])
+    Stage::new(
+        "tree",
+        &[RELEASE.as_bytes(), MIRROR.as_bytes(), packages(root)?.join(" ").as_bytes(), script.as_bytes()],
+    )
 }
 
 pub(super) fn make(root: &Path, part: &Path) -> Result<()> {

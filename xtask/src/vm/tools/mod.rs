@@ -83,9 +83,12 @@ pub(crate) fn make(root: &Path) -> Result<()> {
         let multus = multus.join().map_err(|_| anyhow!("building multus panicked"))??;
         Ok(Tools { tree, modules, containerd, multus })
     })?;
-    for (name, path) in
-        [("tree", &tools.tree), ("modules", &tools.modules), ("containerd", &tools.containerd), ("multus", &tools.multus)]
-    {
+    for (name, path) in [
+        ("tree", &tools.tree),
+        ("modules", &tools.modules),
+        ("containerd", &tools.containerd),
+        ("multus", &tools.multus),
+    ] {
         println!("{name} {}", path.display());
     }
     println!("acceleration {}", super::accelerator::choose(&tools)?.name());
