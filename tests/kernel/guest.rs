@@ -18,6 +18,8 @@ pub(crate) enum Kind {
     Host,
     /// A node of a cluster whose control plane is on this machine.
     Node,
+    /// A host that boots only what is signed, with a GPU.
+    Secure,
 }
 
 impl Kind {
@@ -25,15 +27,18 @@ impl Kind {
         match self {
             Self::Host => &["--gpus=8", "--disk"],
             Self::Node => &["--gpus=8", "--kubelet", "--cpus=2", "--memory=3072"],
+            Self::Secure => &["--secure-boot", "--gpus=1"],
         }
     }
 
     fn session(self) -> &'static Mutex<Option<Session>> {
         static HOST: Mutex<Option<Session>> = Mutex::new(None);
         static NODE: Mutex<Option<Session>> = Mutex::new(None);
+        static SECURE: Mutex<Option<Session>> = Mutex::new(None);
         match self {
             Self::Host => &HOST,
             Self::Node => &NODE,
+            Self::Secure => &SECURE,
         }
     }
 }

@@ -12,4 +12,5 @@ mod node;
 mod pci;
 mod power;
 mod roles;
+mod signing;
 mod trouble;

@@ -49,8 +49,7 @@ pub(crate) fn choose(tools: &Tools) -> Result<Accelerator> {
     let key = format!("{} {tree}", boot.trim());
     let file = tools::folder()?.join("accelerator");
     let known = std::fs::read_to_string(&file).unwrap_or_default();
-    if let Some((before, name)) = known.trim().rsplit_once(' ').filter(|(before, _)| *before == key) {
-        debug_assert_eq!(before, key);
+    if let Some((_, name)) = known.trim().rsplit_once(' ').filter(|(before, _)| *before == key) {
         return Ok(if name == Accelerator::Kvm.name() { Accelerator::Kvm } else { Accelerator::Emulation });
     }
     let found = if kvm_boots(tools)? { Accelerator::Kvm } else { Accelerator::Emulation };

@@ -86,8 +86,9 @@ impl<'a> Session<'a> {
     /// A shell on this terminal, which QEMU owns meanwhile.
     pub(crate) fn shell(&mut self) -> Result<i32> {
         let before = terminal(&["-g"]);
-        let line = "stty sane 2>/dev/null; cd /src; exec bash -i";
-        let command = ["setsid", "-c", "sh", "-c", &format!("exec <>/dev/ttyS1 >&0 2>&1; {line}")];
+        // The terminal has to be the standard input before it can be the controlling one.
+        let line = "exec setsid --wait --ctty bash -i <>/dev/ttyS1 >&0 2>&1";
+        let command = ["sh", "-c", line];
         let ended = self.run_printing(&command.map(str::to_owned), Duration::from_secs(24 * 3600));
         self.guest.stop()?;
         if let Some(before) = before {
