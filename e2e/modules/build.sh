@@ -3,6 +3,7 @@
 # of the result at /mnt and the sources in /mnt/src.
 set -eu
 export TMPDIR=/mnt/src LC_ALL=C
+cd /mnt/src
 kernel=$(ls /lib/modules)
 make -s -C "/lib/modules/$kernel/build" M=/mnt/src modules
 
@@ -11,7 +12,8 @@ make -s -C "/lib/modules/$kernel/build" M=/mnt/src modules
 image=/boot/vmlinuz-$kernel
 number() { od -A n -t "u$2" -j "$1" -N "$2" "$image" | tr -d ' '; }
 start=$((($(number 497 1) + 1) * 512 + $(number 584 4)))
-tail -c "+$((start + 1))" "$image" | head -c $(($(number 588 4) - 4)) | zstd -dcq >/mnt/vmlinux || rm -f /mnt/vmlinux
+tail -c "+$((start + 1))" "$image" | head -c $(($(number 588 4) - 4)) >kernel.zst
+/usr/lib/apt/apt-helper cat-file "$PWD/kernel.zst" >/mnt/vmlinux || rm -f /mnt/vmlinux
 
 # One key for everything: the firmware trusts it, and through the firmware's list the kernel does for modules.
 mkdir -p /mnt/keys
