@@ -94,13 +94,19 @@ impl Changes {
 
 /// Watches a directory, or the next one above it that exists; whether there is one.
 fn watch(inotify: &Inotify, dir: &Path, mask: WatchMask) -> bool {
-    let add = |dir: &Path| inotify.watches().add(dir, mask).is_ok();
-    let Some(found) = dir.ancestors().position(add) else { return false };
-    // It may have been made meanwhile, before anyone watched where.
-    if found > 0 && dir.exists() {
-        return watch(inotify, dir, mask);
+    use std::os::unix::fs::MetadataExt;
+    let identity = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
+    let mut below: Option<&Path> = None;
+    for path in dir.ancestors() {
+        let before = identity(path);
+        if inotify.watches().add(path, mask).is_ok() {
+            // One that was removed meanwhile tells nothing any more, and one that was made below it had no watch yet.
+            let missed = identity(path) != before || below.is_some_and(Path::exists);
+            return if missed { watch(inotify, dir, mask) } else { true };
+        }
+        below = Some(path);
     }
-    true
+    false
 }
 
 /// The kernel takes tens of milliseconds to end a watch: a thread that serves others must not wait for that.

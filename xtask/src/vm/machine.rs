@@ -101,9 +101,8 @@ impl Hardware {
             Some(unpacked) => unpacked,
             None => tools.kernel()?,
         };
-        let mut line = format!(
-            "console=ttyS0 quiet root=root rootfstype=virtiofs rw init={INIT} panic=-1 net.ifnames=0 {QUICK}"
-        );
+        let mut line =
+            format!("console=ttyS0 quiet root=root rootfstype=virtiofs rw init={INIT} panic=-1 net.ifnames=0 {QUICK}");
         for (wanted, word) in [(self.udev, " capstan.udev"), (iommu, " intel_iommu=on")] {
             line += if wanted { word } else { "" };
         }
