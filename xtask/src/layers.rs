@@ -154,13 +154,13 @@ pub(crate) const LAYERS: &[Layer] = &[
     ),
     effects(
         "tests",
-        "Stories of the operator on the embedded cluster or a real one, the crash matrix, comparisons with a real API server.",
+        "Stories of the operator on the embedded cluster or a real one, the crash matrix, comparisons with a real API server; `tests/kernel`: the agent's roles on a real kernel.",
         &["agent", "api", "apiserver", "gpu-sim", "operator", "plan", "runtime", "sim"],
     ),
     effects("e2e/model-server", "A model server without a model, for tests on a real cluster.", &[]),
     effects(
         "xtask",
-        "`cargo xtask gen`, `check`, `cluster` (a real Kubernetes), `compare` (the embedded API server with a real one), `image`, `bench`.",
+        "`cargo xtask gen`, `check`, `cluster` (a real Kubernetes), `compare` (the embedded API server with a real one), `image`, `vm` (a real kernel), `bench`.",
         &["api", "node", "operator"],
     ),
 ];

@@ -1,6 +1,6 @@
 //! Project tasks: `cargo xtask gen` writes generated files, `cargo xtask check` is the first CI step, `cargo xtask
 //! cluster up` starts a real Kubernetes, `cargo xtask compare` compares the embedded API server with it, `cargo xtask
-//! image` builds a container image, `cargo xtask bench` measures.
+//! image` builds a container image, `cargo xtask vm` runs commands on a real kernel, `cargo xtask bench` measures.
 
 mod bench;
 mod cluster;
@@ -16,6 +16,7 @@ mod reference;
 mod roles;
 mod tidy;
 mod values;
+mod vm;
 mod webhooks;
 mod words;
 
@@ -48,6 +49,9 @@ enum Task {
     Link(image::order::Link),
     /// Install the chart on a real node, run every example, and inject failures
     E2e(e2e::Args),
+    /// A real kernel in a virtual machine: run commands in fresh guests
+    #[command(subcommand)]
+    Vm(vm::Action),
     /// Measure the cost of the operator on a real API server
     #[command(subcommand)]
     Bench(bench::Scenario),
@@ -76,6 +80,7 @@ fn run(task: Task, root: &Path) -> Result<()> {
         Task::Image(args) => image::run(root, &args),
         Task::Link(args) => image::order::link(&args),
         Task::E2e(args) => e2e::run(root, &args),
+        Task::Vm(action) => vm::run(root, &action),
         Task::Bench(scenario) => bench::run(root, &scenario),
         Task::Check => {
             cargo(root, &["fmt", "--all", "--check"])?;

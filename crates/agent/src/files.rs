@@ -14,7 +14,8 @@ fn failed(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
     |source| Error::Io { what, source }
 }
 
-/// Writes a file atomically: a reader or a crash sees the old content or the new one.
+/// Writes a file atomically and durably: a reader or a crash sees the old content or the new one, and what was written
+/// when this returns survives a power loss.
 pub fn write(path: &Path, content: &[u8]) -> Result<()> {
     let dir = path.parent().unwrap_or(Path::new("/"));
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -24,7 +25,9 @@ pub fn write(path: &Path, content: &[u8]) -> Result<()> {
         file.set_permissions(std::fs::Permissions::from_mode(0o644))?;
         file.write_all(content)?;
         file.sync_all()?;
-        std::fs::rename(&temporary, path)
+        std::fs::rename(&temporary, path)?;
+        // The new name is an entry of the directory, which reaches the disk on its own.
+        std::fs::File::open(dir)?.sync_all()
     });
     written.map_err(|error| {
         let _ = std::fs::remove_file(&temporary);
@@ -46,8 +49,8 @@ pub fn remove(path: &Path) -> Result<()> {
 const NAMES: WatchMask =
     WatchMask::CREATE.union(WatchMask::MOVED_TO).union(WatchMask::DELETE).union(WatchMask::MOVED_FROM);
 
-/// An inotify watch on directories: waits for a change, or until `longest` has passed. Directories that do not exist
-/// are not watched; only the timeout applies.
+/// An inotify watch on directories: waits for a change, or until `longest` has passed. For a directory that does not exist
+/// its nearest existing ancestor is watched: who renews the watch after each change finds it when it is created.
 pub struct Changes {
     events: Option<inotify::EventStream<Vec<u8>>>,
 }
@@ -65,7 +68,7 @@ impl Changes {
 
     fn with(dirs: &[&Path], mask: WatchMask) -> Self {
         let events = Inotify::init().ok().and_then(|inotify| {
-            let watched = dirs.iter().filter(|dir| inotify.watches().add(dir, mask).is_ok()).count();
+            let watched = dirs.iter().filter(|dir| watch(&inotify, dir, mask)).count();
             // A buffer for one event with the longest name.
             (watched > 0).then(|| inotify.into_event_stream(vec![0; 4096]).ok()).flatten()
         });
@@ -87,6 +90,23 @@ impl Changes {
         };
         let _ = tokio::time::timeout(longest, change).await;
     }
+}
+
+/// Watches a directory or its nearest existing ancestor; `false` if none can be watched.
+fn watch(inotify: &Inotify, dir: &Path, mask: WatchMask) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let identity = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
+    let mut below: Option<&Path> = None;
+    for path in dir.ancestors() {
+        let before = identity(path);
+        if inotify.watches().add(path, mask).is_ok() {
+            // A directory removed meanwhile sends no events, and one created below had no watch yet: start again.
+            let missed = identity(path) != before || below.is_some_and(Path::exists);
+            return if missed { watch(inotify, dir, mask) } else { true };
+        }
+        below = Some(path);
+    }
+    false
 }
 
 /// inotify takes tens of milliseconds to close: do it on another thread.
@@ -112,6 +132,15 @@ mod tests {
         assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 1, "nothing is left behind");
         remove(&file).expect("removed");
         remove(&file).expect("already gone");
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_is_made_ends_the_wait() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut changes = Changes::of(&[&dir.path().join("a/b/c")]);
+        std::fs::create_dir_all(dir.path().join("a/b/c")).expect("made");
+        let waited = tokio::time::timeout(Duration::from_secs(30), changes.next(Duration::from_secs(3600))).await;
+        assert!(waited.is_ok());
     }
 
     #[tokio::test]

@@ -5,6 +5,7 @@
 
 pub(crate) mod control_plane;
 mod node;
+pub(crate) mod packages;
 mod process;
 pub(crate) mod tools;
 

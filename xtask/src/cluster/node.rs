@@ -5,14 +5,13 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 
 use super::process::{Process, kill, output, until};
-use super::tools;
+use super::{packages, tools};
 use crate::image;
 
 /// Bridge of the pods. The API server listens on its address: pods cannot reach loopback.
@@ -88,29 +87,7 @@ fn install_missing() -> Result<()> {
         missing.push("containernetworking-plugins");
     }
     missing.dedup();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let list = missing.join(" ");
-    if tools::in_path("apt-get").is_none() {
-        bail!("a node needs {list}, and there is no apt-get to install them: install them by hand");
-    }
-    eprintln!("installing {list}");
-    let apt = |args: &[&str]| {
-        let mut command = Command::new("apt-get");
-        command.args(args).env("DEBIAN_FRONTEND", "noninteractive").output()
-    };
-    let args = ["install", "-y", "-q", "--no-install-recommends"];
-    let args: Vec<&str> = args.into_iter().chain(missing).collect();
-    // Package lists may be missing or outdated.
-    if !apt(&args)?.status.success() {
-        apt(&["update", "-q"])?;
-        let second = apt(&args)?;
-        if !second.status.success() {
-            bail!("apt-get install {list} failed: {}", String::from_utf8_lossy(&second.stderr).trim());
-        }
-    }
-    Ok(())
+    packages::install("a node", &missing)
 }
 
 /// Creates the bridge, before the control plane starts.

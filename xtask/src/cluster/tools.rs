@@ -9,18 +9,31 @@ use anyhow::{Context, Result, bail};
 pub(crate) struct Tool {
     pub(crate) name: &'static str,
     package: &'static str,
+    /// Folder of the Go module that pins it.
+    module: &'static str,
 }
 
-pub(crate) const ETCD: Tool = Tool { name: "etcd", package: "go.etcd.io/etcd/server/v3" };
-pub(crate) const API_SERVER: Tool = Tool { name: "kube-apiserver", package: "k8s.io/kubernetes/cmd/kube-apiserver" };
-pub(crate) const CONTROLLERS: Tool =
-    Tool { name: "kube-controller-manager", package: "k8s.io/kubernetes/cmd/kube-controller-manager" };
-pub(crate) const SCHEDULER: Tool = Tool { name: "kube-scheduler", package: "k8s.io/kubernetes/cmd/kube-scheduler" };
-pub(crate) const KUBECTL: Tool = Tool { name: "kubectl", package: "k8s.io/kubernetes/cmd/kubectl" };
+/// Where Kubernetes' own programs are pinned.
+const MODULE: &str = "e2e/tools";
 
-pub(crate) const KUBELET: Tool = Tool { name: "kubelet", package: "k8s.io/kubernetes/cmd/kubelet" };
-pub(crate) const PROXY: Tool = Tool { name: "kube-proxy", package: "k8s.io/kubernetes/cmd/kube-proxy" };
-pub(crate) const HELM: Tool = Tool { name: "helm", package: "helm.sh/helm/v3/cmd/helm" };
+pub(crate) const ETCD: Tool = pinned("etcd", "go.etcd.io/etcd/server/v3");
+pub(crate) const API_SERVER: Tool = pinned("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver");
+pub(crate) const CONTROLLERS: Tool = pinned("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager");
+pub(crate) const SCHEDULER: Tool = pinned("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler");
+pub(crate) const KUBECTL: Tool = pinned("kubectl", "k8s.io/kubernetes/cmd/kubectl");
+
+pub(crate) const KUBELET: Tool = pinned("kubelet", "k8s.io/kubernetes/cmd/kubelet");
+pub(crate) const PROXY: Tool = pinned("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy");
+pub(crate) const HELM: Tool = pinned("helm", "helm.sh/helm/v3/cmd/helm");
+
+/// Gives pods of a guest more than one interface. Its versions of Kubernetes' libraries are older, hence a module of its
+/// own.
+pub(crate) const MULTUS: Tool =
+    Tool { name: "multus", package: "gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus", module: "e2e/cni" };
+
+const fn pinned(name: &'static str, package: &'static str) -> Tool {
+    Tool { name, package, module: MODULE }
+}
 
 /// All of them.
 pub(crate) const ALL: [&Tool; 8] = [&KUBECTL, &ETCD, &API_SERVER, &CONTROLLERS, &SCHEDULER, &KUBELET, &PROXY, &HELM];
@@ -28,15 +41,30 @@ pub(crate) const ALL: [&Tool; 8] = [&KUBECTL, &ETCD, &API_SERVER, &CONTROLLERS, 
 impl Tool {
     /// Path of the program. Builds it if it is not found.
     pub(crate) fn find(&self, root: &Path) -> Result<PathBuf> {
-        let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(|folder| PathBuf::from(folder).join(self.name));
-        if let Some(found) = assets.filter(|file| file.is_file()).or_else(|| in_path(self.name)) {
+        if let Some(found) = self.present(root)? {
             return Ok(found);
         }
-        let built = folder(root)?.join(self.name);
-        if !built.is_file() {
-            self.build(root, &built)?;
-        }
+        let built = self.folder(root)?.join(self.name);
+        self.build(root, &built)?;
         Ok(built)
+    }
+
+    /// Where the program is, unless it would have to be built.
+    pub(crate) fn present(&self, root: &Path) -> Result<Option<PathBuf>> {
+        let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(|folder| PathBuf::from(folder).join(self.name));
+        if let Some(found) = assets.filter(|file| file.is_file()).or_else(|| in_path(self.name)) {
+            return Ok(Some(found));
+        }
+        Ok(Some(self.folder(root)?.join(self.name)).filter(|file| file.is_file()))
+    }
+
+    /// Where built programs of its module are kept: outside the tree, one folder per set of pinned versions.
+    fn folder(&self, root: &Path) -> Result<PathBuf> {
+        let sums = root.join(self.module).join("go.sum");
+        let versions = std::fs::read(&sums).with_context(|| format!("cannot read {}", sums.display()))?;
+        let folder = cache()?.join("tools").join(fingerprint(&versions));
+        std::fs::create_dir_all(&folder)?;
+        Ok(folder)
     }
 
     fn build(&self, root: &Path, to: &Path) -> Result<()> {
@@ -57,7 +85,7 @@ impl Tool {
             .args(["build", "-ldflags", &flags, "-o"])
             .arg(&part)
             .arg(self.package)
-            .current_dir(root.join("e2e/tools"))
+            .current_dir(root.join(self.module))
             .env("CGO_ENABLED", "0")
             .status();
         match status {
@@ -79,15 +107,12 @@ pub(crate) fn in_path(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).chain(more).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// Cache of built programs: outside the tree, one directory per set of pinned versions.
-fn folder(root: &Path) -> Result<PathBuf> {
-    let versions = std::fs::read(root.join("e2e/tools/go.sum")).context("cannot read e2e/tools/go.sum")?;
-    let hash = versions
+/// A name for content, for folders of caches: what has another content has another name.
+pub(crate) fn fingerprint(content: &[u8]) -> String {
+    let hash = content
         .iter()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
-    let folder = cache()?.join("tools").join(format!("{hash:016x}"));
-    std::fs::create_dir_all(&folder)?;
-    Ok(folder)
+    format!("{hash:016x}")
 }
 
 /// The project's cache directory.

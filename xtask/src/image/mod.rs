@@ -147,6 +147,18 @@ pub(crate) fn pause(folder: &Path, tag: &str) -> Result<PathBuf> {
     Ok(output)
 }
 
+/// An image of one program without libraries that is many, `bin/busybox`; by itself it sleeps, as [`pause`] does.
+pub(crate) fn busybox(program: &Path, output: &Path, tag: &str) -> Result<()> {
+    let mut files = Files::base(USER);
+    files.program(program, "bin/busybox")?;
+    let config = Config {
+        entrypoint: vec!["/bin/busybox".into()],
+        command: vec!["sleep".into(), "infinity".into()],
+        ..Config::default()
+    };
+    archive::write(&files, &config, tag, output).map(drop)
+}
+
 /// Compiles the shipped program.
 pub(crate) fn shipped(root: &Path, layout: &Layout) -> Result<PathBuf> {
     let mut more = ["--features", "jemalloc", "--"].map(str::to_owned).to_vec();

@@ -114,8 +114,14 @@ fn gpus(inventory: &Inventory, roots: &Roots, settings: &Settings) -> Result<Vec
     let minors = std::fs::read_to_string(settings.root.join("proc/driver/nvidia-caps/mig-minors"));
     let minors = minors.unwrap_or_default();
     let mut names = BTreeSet::new();
-    for unit in wanted {
+    let mut without_node = Vec::new();
+    for unit in &wanted {
         let edits = unit.edits(&minors, roots, settings);
+        if edits.device_nodes.is_empty() {
+            // A container could not use it, and a spec with it would be refused, for all GPUs.
+            without_node.push(unit.name(NameStrategy::Index)?);
+            continue;
+        }
         for strategy in &settings.names {
             let name = unit.name(*strategy)?;
             if !names.insert(name.clone()) {
@@ -125,6 +131,13 @@ fn gpus(inventory: &Inventory, roots: &Roots, settings: &Settings) -> Result<Vec
             let annotations = coherent.map(|is| (COHERENT.to_owned(), is.to_string())).into_iter().collect();
             devices.push(Device { name, annotations, container_edits: edits.clone() });
         }
+    }
+    if !wanted.is_empty() && without_node.len() == wanted.len() {
+        let dev = roots.dev_here.join("dev");
+        return Err(Error::Check(format!("no GPU has a device node in {}: is the driver loaded?", dev.display())));
+    }
+    if !without_node.is_empty() {
+        tracing::warn!(gpus = ?without_node, "left out of the CDI spec: no device node");
     }
     Ok(devices)
 }

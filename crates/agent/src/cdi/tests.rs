@@ -92,6 +92,27 @@ fn h200(driver: &str, prefix: &str) -> Spec {
 }
 
 #[test]
+fn a_gpu_without_a_device_node_does_not_keep_the_others_from_containers() {
+    let recording = node(Model::H200, 3);
+    let machine = Machine::new(&recording.inventory, "usr/");
+    let generate = || {
+        let roots = Roots::new("/", machine.path(), None);
+        let settings = Settings { root: machine.path().into(), ..Settings::default() };
+        generate(&recording.inventory, &roots, &settings)
+    };
+    std::fs::remove_file(machine.path().join("dev/nvidia1")).expect("removed");
+    let spec = generate().expect("a spec");
+    let indices: Vec<&str> =
+        spec.devices.iter().map(|device| device.name.as_str()).filter(|name| name.len() == 1).collect();
+    assert_eq!(indices, ["0", "2"]);
+    for name in ["dev/nvidia0", "dev/nvidia2"] {
+        std::fs::remove_file(machine.path().join(name)).expect("removed");
+    }
+    let nothing = generate().expect_err("no GPU can be used").to_string();
+    assert!(nothing.contains("no GPU has a device node"), "{nothing}");
+}
+
+#[test]
 fn the_recorded_h200_with_its_driver_in_the_usual_place() {
     insta::assert_snapshot!(shown(&h200("", "usr/")));
 }

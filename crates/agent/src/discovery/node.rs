@@ -87,13 +87,14 @@ fn features<const A: usize, const I: usize>(
     }
 }
 
-/// Parses a kernel version: `6.8.0-45-generic` is 6, 8, 0.
+/// Parses a kernel version: `6.8.0-45-generic` is 6, 8, 0, and so is `6.8.0+deb13-amd64`.
 pub(super) fn kernel(text: &str) -> Values {
     let plain = |c: char| if c.is_ascii_alphanumeric() || KERNEL.contains(&c) { c } else { '_' };
     let full: String = text.trim().chars().map(plain).collect();
     let full = full.trim_matches(KERNEL).to_owned();
     let mut values = Values::new();
-    let numbers = full.split('-').next().unwrap_or_default().split('.');
+    // What a distribution adds begins at a dash, or at a plus, which is an underscore here.
+    let numbers = full.split(['-', '_']).next().unwrap_or_default().split('.');
     let numeric = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     for (key, part) in ["major", "minor", "revision"].iter().zip(numbers).take_while(|(_, part)| numeric(part)) {
         values.insert((*key).to_owned(), part.to_owned());

@@ -49,6 +49,22 @@ fn summary(labels: &BTreeMap<String, String>) -> String {
 }
 
 #[test]
+fn a_kernel_has_its_numbers_whatever_its_distribution_adds() {
+    for (release, numbers) in [
+        ("6.8.0-45-generic", "6 8 0"),
+        ("6.12.107+deb13-amd64", "6 12 107"),
+        ("5.14.0-427.el9.x86_64", "5 14 0"),
+        ("6.18.44", "6 18 44"),
+        ("7.0-rc1", "7 0"),
+    ] {
+        let values = node::kernel(release);
+        let parts: Vec<&str> =
+            ["major", "minor", "revision"].iter().filter_map(|key| values.get(*key)).map(String::as_str).collect();
+        assert_eq!(parts.join(" "), numbers, "{release}");
+    }
+}
+
+#[test]
 fn the_recorded_h200() {
     let inventory = Recording::h200().inventory;
     insta::assert_yaml_snapshot!(labels(&facts(&inventory, MigStrategy::None, &Sharing::default())));
