@@ -68,7 +68,7 @@ fn package_of_ours(root: &Path, package: &Value, name: &str, faults: &mut Vec<St
     if layer.pure && !root.join(layer.path).join("clippy.toml").is_file() {
         faults.push(format!("{} is pure and lacks clippy.toml: link it to clippy-pure.toml", layer.path));
     }
-    let sources = text_of(root, layer)?;
+    let sources = text_of(root, layer, package)?;
     for dependency in package["dependencies"].as_array().into_iter().flatten() {
         let used = dependency["name"].as_str().unwrap_or_default();
         let for_tests = dependency["kind"] == "dev";
@@ -90,10 +90,16 @@ fn allows(layer: &Layer, used: &str) -> bool {
     layer.may_use.iter().any(|folder| package(folder) == used)
 }
 
-/// All Rust files of a crate, one after the other.
-fn text_of(root: &Path, layer: &Layer) -> Result<String> {
+/// All Rust files of a crate, one after the other: those in its folder, and targets that lie elsewhere.
+fn text_of(root: &Path, layer: &Layer, package: &Value) -> Result<String> {
+    let targets = package["targets"].as_array().into_iter().flatten();
+    let folders = targets.filter_map(|target| Path::new(target["src_path"].as_str()?).parent()?.canonicalize().ok());
+    let elsewhere = folders.filter(|folder| !folder.starts_with(root.join(layer.path)));
+    let mut patterns: Vec<String> = elsewhere.map(|folder| format!("{}/*.rs", folder.display())).collect();
+    patterns.push(format!("{}/*.rs", layer.path));
+    let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
     let mut text = String::new();
-    for file in tracked(root, &[&format!("{}/*.rs", layer.path)])? {
+    for file in tracked(root, &patterns)? {
         text += &std::fs::read_to_string(root.join(file))?;
     }
     Ok(text)

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::cluster::{in_path, output};
 
-/// Set for whoever is inside.
+/// Set in the process inside the namespaces.
 const INSIDE: &str = "CAPSTAN_VM_INSIDE";
 
 /// As process 1 of its namespace a program would not be ended by Ctrl-C, so that is a shell, which waits for it.
