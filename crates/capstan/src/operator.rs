@@ -158,7 +158,15 @@ fn options(args: &Args) -> Result<Options> {
         registries: Some(REGISTRIES),
         kserve_namespace: std::env::var("KSERVE_NAMESPACE").ok().filter(|name| !name.is_empty()),
         gpu: gpu(args, |name| std::env::var(name).ok()),
+        nemo: nemo(|name| std::env::var(name).ok()),
     })
+}
+
+/// What services of NeMo need to know, from variables that the chart sets.
+fn nemo(variable: impl Fn(&str) -> Option<String>) -> capstan_operator::nemo::Settings {
+    let usual = capstan_operator::nemo::Settings::default();
+    let image = variable("NEMO_WAIT_IMAGE").filter(|image| !image.is_empty());
+    capstan_operator::nemo::Settings { wait_image: image.unwrap_or(usual.wait_image) }
 }
 
 /// How an operator runs in this process: alone, with the image of a release of this version.

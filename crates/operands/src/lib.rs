@@ -7,6 +7,7 @@
 
 pub mod causes;
 pub mod gpu;
+pub mod nemo;
 pub mod nim;
 mod pods;
 mod shown;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use capstan_operands::nim::nim_service::discovery;
-use capstan_plan::{Answer, Question};
+use capstan_plan::{Answer, Question, Sensitive};
 use capstan_runtime::ask::{How, Known, Silence};
 use capstan_runtime::registry::Registries;
 use capstan_runtime::{Runtime, fetch, keys};
@@ -51,7 +51,7 @@ pub(crate) struct Asking {
 }
 
 impl Asking {
-    /// As the options say. Logs of pods are always read from the cluster that we work on.
+    /// As the options say. Logs of pods and Secrets are always read from the cluster that we work on.
     pub(crate) fn new(runtime: &Runtime, options: &Options) -> Self {
         let registries = options.registries.map(|timeout| Registries::new(runtime.client.clone(), timeout));
         let (known_to, runtime, other) = (registries.clone(), runtime.clone(), options.ask.0.clone());
@@ -76,6 +76,14 @@ impl Asking {
                         Ok(Answer::PodLog(Ok(log.into())))
                     })
                 }
+                (Question::SecretValue { secret, key, .. }, _) => {
+                    let runtime = runtime.clone();
+                    Box::pin(async move {
+                        let value = runtime.secret_value(&secret, &key).await.map_err(|error| error.chain())?;
+                        let absent = || format!("{secret} has no key {key:?} with text in it");
+                        Ok(Answer::SecretValue(Ok(Sensitive(value.ok_or_else(absent)?))))
+                    })
+                }
                 (question, _) => other(question),
             }),
         }
@@ -87,6 +95,7 @@ async fn answer(question: Question) -> Result<Answer, Silence> {
         Question::Model { url, .. } => Ok(Answer::Model(Ok(model(url.trim_end_matches('/')).await?))),
         Question::Image(image) => Err(format!("no registry is asked about image {}", image.name).into()),
         Question::PodLog { pod, .. } => Err(format!("nobody reads the log of {pod}").into()),
+        Question::SecretValue { secret, .. } => Err(format!("nobody reads {secret}").into()),
         Question::PrivateKey { .. } => {
             let key = keys::private_key().map_err(|error| Silence::Ours(error.to_string()))?;
             Ok(Answer::PrivateKey(key))

@@ -222,7 +222,7 @@ fn is_applied(object: &Object, live: &Value) -> bool {
 /// Lists that the server merges by key compare by key, so that an item which somebody else added is no difference: no
 /// apply of ours could remove it. Other lists compare item by item. An empty value equals an absent one, because the
 /// server drops empty values of built-in types.
-fn holds(wanted: &Value, live: &Value) -> bool {
+pub fn holds(wanted: &Value, live: &Value) -> bool {
     match (wanted, live) {
         (Value::Object(wanted), Value::Object(live)) => {
             wanted.iter().all(|(name, value)| live.get(name).map_or(is_empty(value), |live| holds(value, live)))

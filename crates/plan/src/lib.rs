@@ -11,11 +11,13 @@ mod object;
 mod packed;
 mod question;
 
-pub use diff::{Basis, Conflict, Decision, Deletion, Diff, FIELD_MANAGER, Owned, Write, decide, diff, is_current};
+pub use diff::{
+    Basis, Conflict, Decision, Deletion, Diff, FIELD_MANAGER, Owned, Write, decide, diff, holds, is_current,
+};
 pub use facts::{CPU_FEATURES, Facts, Orchestrator, ServerVersion};
 pub use object::{Gvk, Live, LiveObjects, Object, Policy, Ref};
 pub use packed::{Entries, Fields, Packed, Packer, Tree};
-pub use question::{Answer, Image, Labels, LogPart, Proxies, Question};
+pub use question::{Answer, Image, Labels, LogPart, Proxies, Question, Sensitive};
 
 use std::time::Duration;
 
