@@ -1,7 +1,8 @@
 //! What the operator applies for every example, object by object, against the files in `tests/rendered`: a change of a
 //! rendered object is a change of what runs in somebody's cluster, and is reviewed as such.
 //!
-//! `UPDATE_RENDERED=1 cargo test --workspace --test nim_examples --test gpu_examples` writes the files anew.
+//! `UPDATE_RENDERED=1 cargo test --workspace --test nim_examples --test gpu_examples --test nemo_examples`
+//! writes the files anew.
 
 use std::path::PathBuf;
 

@@ -16,3 +16,6 @@ mod yaml;
 
 pub use database::WAIT_CONTAINER;
 pub use service::{MANAGED_BY, Service, Settings, Verdict, check, granted, mentions, part_of, references};
+
+#[cfg(test)]
+mod tests;

@@ -129,13 +129,13 @@ mod tests {
             "training": {
                 "env": [{"name": "A", "value": "1"}, {"name": "LOG", "value": "no"}],
                 "nested": [[1, 2], [], {}], "empty": {}, "none": null, "on": true,
-                "image": "nvcr.io/x:1", "size": "10Gi", "n": 70_000_000_000_u64, "rate": 0.000_01, "large": 1e20,
+                "image": "nvcr.io/x:1", "size": "10Gi", "n": 70_000_000_000_u64, "rate": 1e-7, "large": 1e20,
                 "text": "two\nlines: \"quoted\" # and more", "10": "010", "version": "1.0", "blank": "",
             },
         });
         let written = text(&value);
         assert_eq!(parse(&written).unwrap(), value, "{written}");
         assert!(written.ends_with('\n') && !written.ends_with("\n\n"), "{written}");
-        assert!(written.contains("rate: 1.0e-5\n"), "{written}");
+        assert!(written.contains("rate: 1.0e-7\n"), "{written}");
     }
 }
