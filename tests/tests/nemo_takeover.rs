@@ -5,6 +5,7 @@
 
 use capstan_tests::nemo;
 use capstan_tests::nim::{API, state};
+use capstan_tests::normal::contrasts;
 use capstan_tests::wire::Fault;
 use capstan_tests::world::World;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -443,27 +444,28 @@ async fn services_of_the_nim_operator_are_taken_over_without_restarting_a_pod() 
         let status = json!({"state": "Ready", "conditions": []});
         world.tell(API, kind, &name, status).await;
         let available = |object: &Value| object["status"]["availableReplicas"] == 1;
-        world.until("apps/v1", "Deployment", &name, available).await;
-        names.push((kind, name));
+        let deployment = world.until("apps/v1", "Deployment", &name, available).await;
+        names.push((kind, name, deployment["spec"].clone()));
     }
-    let before = pods(&world).await;
-    assert_eq!(before.len(), 5);
+    let running = pods(&world).await;
+    assert_eq!(running.len(), 5);
     let operator = world.operator(Fault::None).await;
-    for (kind, name) in &names {
+    for (kind, name, _) in &names {
         let current = |object: &Value| object["status"]["conditions"].as_array().is_some_and(|list| list.len() >= 2);
         world.until(API, kind, name, current).await;
     }
     world.settled(&operator).await;
-    for (kind, name) in &names {
+    for (kind, name, before) in &names {
         world.until(API, kind, name, state("Ready")).await;
         let deployment = world.until("apps/v1", "Deployment", name, |_| true).await;
-        assert_eq!(deployment["metadata"]["generation"], 1, "{kind}: the Deployment rolls");
+        let changes = contrasts(&deployment["spec"], before);
+        assert!(changes.is_empty(), "{kind} rolls: {}", changes.join("\n"));
         let managers = deployment["metadata"]["managedFields"].as_array().unwrap();
         assert!(managers.iter().any(|entry| entry["manager"] == "capstan"), "{kind} was taken over");
     }
-    assert_eq!(pods(&world).await, before);
+    assert_eq!(pods(&world).await, running);
     // And they can be deleted.
-    for (kind, name) in &names {
+    for (kind, name, _) in &names {
         world.delete(API, kind, name).await;
         world.until_gone(API, kind, name).await;
     }
