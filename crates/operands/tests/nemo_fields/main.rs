@@ -146,7 +146,7 @@ struct Case<'a> {
     kind: &'static str,
     base: Value,
     samples: Samples<'a>,
-    look: fn(&Value) -> Sight,
+    observe: fn(&Value) -> Sight,
 }
 
 impl Case<'_> {
@@ -166,11 +166,11 @@ impl Case<'_> {
             set(&mut base);
         }
         let without = leaf.surrounded(&base, root, self.samples);
-        let before = (self.look)(&without);
+        let before = (self.observe)(&without);
         let refusable = REFUSED.iter().any(|path| leaf.is_below(path));
         let mut why = "no effect".to_owned();
         for value in leaf.candidates(&without, self.samples) {
-            let after = (self.look)(&leaf.with(&base, value.clone(), root, self.samples));
+            let after = (self.observe)(&leaf.with(&base, value.clone(), root, self.samples));
             let refused = (after.stopped || !after.refused.is_empty()) && after.refused != before.refused;
             if refused && !refusable {
                 why = format!("{value} is refused: {:?}", after.refused);
@@ -204,12 +204,12 @@ macro_rules! kinds {
         #[test]
         fn $name() {
             let samples = samples();
-            let look = |value: &Value| {
+            let observe = |value: &Value| {
                 let object: $type = serde_json::from_value(value.clone()).unwrap();
                 let plan = $module::plan(&object, &facts(), &Settings::default());
                 sight(&object, &plan)
             };
-            let case = Case { kind: $kind, base: object($kind, $spec), samples: &samples, look };
+            let case = Case { kind: $kind, base: object($kind, $spec), samples: &samples, observe };
             let dead = case.dead();
             assert!(dead.is_empty(), "{} fields without effect:\n{}", dead.len(), dead.join("\n"));
         }

@@ -11,7 +11,7 @@ use crate::controller::{Controller, Finalizer};
 use crate::states::StateMetric;
 
 pub(super) struct Guardrails {
-    /// What the operator was told about NeMo services.
+    /// Settings of the operator for NeMo services.
     pub(super) settings: Settings,
 }
 

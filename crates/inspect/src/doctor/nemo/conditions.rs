@@ -23,7 +23,7 @@ fn said<'a>(service: &'a Value, type_: &str) -> Option<&'a Value> {
     condition(service, type_).filter(|one| one["status"] == "True")
 }
 
-fn told(service: &Value, type_: &str) -> Option<Finding> {
+fn finding(service: &Value, type_: &str) -> Option<Finding> {
     let found = said(service, type_)?;
     let line = format!("{}, condition {type_}", reference(service));
     Some(Finding::about(service, text(&found["message"])).evidence(line))
@@ -32,14 +32,14 @@ fn told(service: &Value, type_: &str) -> Option<Finding> {
 /// Secrets, keys, ConfigMaps and claims that are not there.
 pub(super) fn references(index: &Index<'_>) -> Vec<Finding> {
     let found = services(index).filter_map(|service| {
-        let finding = told(service, "MissingReferences")?;
+        let found = finding(service, "MissingReferences")?;
         // A service that runs will miss it in its jobs.
         let ready = service["status"]["state"] == "Ready";
         let namespace = named(service).0;
         let fix = format!(
             "create what is named in namespace {namespace}, or correct the field: the service goes on by itself"
         );
-        Some(finding.severity(if ready { Severity::Warning } else { Severity::Error }).fix(fix))
+        Some(found.severity(if ready { Severity::Warning } else { Severity::Error }).fix(fix))
     });
     found.collect()
 }
@@ -48,7 +48,7 @@ pub(super) fn references(index: &Index<'_>) -> Vec<Finding> {
 pub(super) fn apis(index: &Index<'_>) -> Vec<Finding> {
     let found = services(index).filter_map(|service| {
         let fix = "install what is named; the service runs meanwhile, and what needs it does not";
-        Some(told(service, "MissingAPI")?.severity(Severity::Warning).fix(fix))
+        Some(finding(service, "MissingAPI")?.severity(Severity::Warning).fix(fix))
     });
     found.collect()
 }
@@ -66,7 +66,7 @@ pub(super) fn database(index: &Index<'_>) -> Vec<Finding> {
             text(&database["credentials"]["user"]),
             text(&database["credentials"]["secretName"]),
         );
-        if let Some(finding) = told(service, "DatabaseUnreachable") {
+        if let Some(finding) = finding(service, "DatabaseUnreachable") {
             found.push(finding.fix(fix));
             continue;
         }

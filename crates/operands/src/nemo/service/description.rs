@@ -57,7 +57,7 @@ impl Health {
     }
 }
 
-/// What the operator was told about NeMo services.
+/// Settings of the operator for NeMo services.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Image of the init container that waits for a database: it needs `sh` and `nc`.
@@ -240,7 +240,7 @@ pub struct Fault {
 pub enum Weight {
     /// The spec cannot be acted on; what runs is left alone.
     Fatal,
-    /// The field is passed over, and the user is told.
+    /// The field is passed over, and a condition says so.
     PassedOver,
     /// It is only refused at admission.
     Refused,

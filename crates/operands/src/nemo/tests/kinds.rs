@@ -54,7 +54,7 @@ fn a_datastore_without_a_claim_keeps_files_in_a_directory_of_the_pod() {
 }
 
 #[test]
-fn a_datastore_serves_large_files_itself_when_told_so() {
+fn a_datastore_serves_large_files_itself_when_configured_so() {
     let store = json!({
         "credentials": {"user": "minio", "secretName": "s3", "passwordKey": "key"}, "serveDirect": false,
         "endpoint": "minio:9000", "bucketName": "lfs", "region": "eu", "ssl": false,
@@ -105,7 +105,7 @@ fn secrets_of_a_datastore_that_are_empty_are_a_mistake() {
 }
 
 #[test]
-fn an_evaluator_validates_unless_told_not_to() {
+fn an_evaluator_validates_unless_that_is_disabled() {
     assert_eq!(variable(container(&evaluator(|_| {})), "EVAL_ENABLE_VALIDATION")["value"], "True");
     let plan = evaluator(|spec| spec["enableValidation"] = false.into());
     assert!(variable(container(&plan), "EVAL_ENABLE_VALIDATION").is_null());

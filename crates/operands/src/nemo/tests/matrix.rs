@@ -366,7 +366,7 @@ fn an_object_without_expose_is_served_on_the_usual_port() {
 }
 
 #[test]
-fn what_is_ignored_is_told() {
+fn what_is_ignored_is_reported() {
     for case in cases() {
         let plan = case.planned(|spec| spec["expose"]["service"]["name"] = "mine".into());
         assert!(condition(&plan, "IgnoredFields").2.contains("spec.expose.service.name"), "{}", case.kind);
