@@ -4,8 +4,8 @@ use capstan_api::nemo::{NemoDatastore, NemoEntitystore, NemoStatus};
 use capstan_api::nim::NimService;
 use capstan_api::{Kind, Resource};
 use capstan_operands::nemo::{self, Service};
-use capstan_plan::Gvk;
 use capstan_plan::kit::INSTANCE;
+use capstan_plan::{Gvk, Live};
 use capstan_runtime::cache::View;
 use capstan_runtime::controller::DEBOUNCE;
 use capstan_runtime::{Cache, Change, Key, Requeue};
@@ -76,8 +76,11 @@ fn has_come_or_gone(change: &Change<'_>) -> bool {
 }
 
 fn has_another_state(change: &Change<'_>) -> bool {
-    let state = |live: Option<&capstan_plan::Live>| live.map(|live| live["status"]["state"].clone());
-    state(change.old) != state(change.new)
+    change.old.map(state) != change.new.map(state)
+}
+
+fn state(live: &Live) -> &Value {
+    &live["status"]["state"]
 }
 
 /// Whether any text in `value` contains `text`, as a URL contains the name of a host.
