@@ -57,6 +57,9 @@ struct Pod {
     security: Value,
 }
 
+/// The pod of a kind, from its image.
+type Describe = fn(&str) -> Pod;
+
 fn usual_security() -> Value {
     json!({"runAsUser": 1000, "runAsGroup": 2000, "fsGroup": 2000})
 }
@@ -404,7 +407,7 @@ async fn pods(world: &World) -> Vec<String> {
 async fn services_of_the_nim_operator_are_taken_over_without_restarting_a_pod() {
     // The namespace is part of what the pods read.
     let world = nemo::world_in_virtual_time().await;
-    let descriptions: [(&str, fn(&str) -> Pod); 5] = [
+    let descriptions: [(&str, Describe); 5] = [
         ("NemoDatastore", datastore),
         ("NemoEntitystore", entitystore),
         ("NemoCustomizer", customizer),
