@@ -9,6 +9,7 @@ mod end_state;
 pub mod examples;
 pub mod exchange;
 pub mod gpu;
+pub mod nemo;
 pub mod nim;
 pub mod normal;
 pub mod programs;

@@ -1,7 +1,8 @@
 //! Golden tests: the objects that the operator applies for every example, compared with the files in `tests/rendered`.
 //! A change of a rendered object is a change in users' clusters, and is reviewed as such.
 //!
-//! `UPDATE_RENDERED=1 cargo test --workspace --test nim_examples --test gpu_examples` updates the files.
+//! `UPDATE_RENDERED=1 cargo test --workspace --test nim_examples --test gpu_examples --test nemo_examples` updates the
+//! files.
 
 use std::path::PathBuf;
 

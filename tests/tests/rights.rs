@@ -275,6 +275,34 @@ fn examples() -> Vec<Value> {
     files.map(read).collect()
 }
 
+/// NeMo services, with what they need: the roles of Customizers and Evaluators grant the most.
+async fn nemo(place: &Place) {
+    let files = ["prerequisites", "pipeline", "customizer", "datastore", "entitystore", "evaluator", "guardrail"];
+    let objects: Vec<Value> = files.iter().flat_map(|file| capstan_tests::nemo::read(file)).collect();
+    for mut object in
+        objects.into_iter().filter(|one| !["StatefulSet", "NIMService"].iter().any(|kind| one["kind"] == *kind))
+    {
+        object["metadata"]["namespace"] = "default".into();
+        place.apply(object.clone()).await;
+        if capstan_tests::nemo::KINDS.iter().any(|kind| object["kind"] == *kind) {
+            place.until(&object, state("Ready")).await;
+        }
+    }
+    // The finalizers of another operator go.
+    for file in ["customizer", "datastore", "entitystore", "evaluator", "guardrail"] {
+        let mut held = capstan_tests::nemo::service(file);
+        let kind = held["kind"].as_str().unwrap().to_owned();
+        let part =
+            if ["NemoEntitystore", "NemoGuardrail"].contains(&&*kind) { kind.clone() } else { kind.to_lowercase() };
+        held["metadata"] = json!({
+            "name": "held", "namespace": "default", "finalizers": [format!("finalizer.{part}.apps.nvidia.com")],
+        });
+        place.apply(held.clone()).await;
+        place.api(&held).delete("held", &DeleteParams::default()).await.unwrap();
+        place.until(&held, Value::is_null).await;
+    }
+}
+
 fn state(wanted: &'static str) -> impl Fn(&Value) -> bool {
     move |object| object["status"]["state"] == wanted
 }
@@ -574,6 +602,7 @@ async fn every_right_is_needed_and_none_is_missing() {
         place.until(&held, Value::is_null).await;
     }
 
+    nemo(&place).await;
     gpus(&place).await;
 
     // A certificate that somebody broke is mended, and trusted.

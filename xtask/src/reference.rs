@@ -47,9 +47,9 @@ fn index() -> String {
     }
     text += "\n## Accepted, without effect yet\n\n\
              These fields are stored and validated, but nothing acts on them so far. An object that sets one says so in \
-             its `IgnoredFields` condition.\n\n| Kind | Field and everything below it |\n|---|---|\n";
+             its `IgnoredFields` condition.\n\n| Kind | Field and everything below it | Why, where it stays so |\n|---|---|---|\n";
     for row in ignored::IGNORED {
-        let _ = writeln!(text, "| {} | `{}` |", row.kind, row.path);
+        let _ = writeln!(text, "| {} | `{}` | {} |", row.kind, row.path, row.reason);
     }
     text
 }

@@ -12,6 +12,8 @@ pub struct Ignored {
     pub kind: &'static str,
     /// Path from the root of the object, as in `spec.driver.rdma`; list items have no index.
     pub path: &'static str,
+    /// Why, where that is for good; empty while nobody has made it work yet.
+    pub reason: &'static str,
 }
 
 /// The table.
@@ -19,11 +21,18 @@ pub const IGNORED: &[Ignored] = &[
     row("NIMService", "spec.expose.service.name"),
     row("NIMService", "spec.podAffinity"),
     row("NIMCache", "spec.storage.hostPath"),
-    row("NemoCustomizer", "spec"),
-    row("NemoDatastore", "spec"),
-    row("NemoEntitystore", "spec"),
-    row("NemoEvaluator", "spec"),
-    row("NemoGuardrail", "spec"),
+    because("NemoCustomizer", "spec.expose.service.name", SERVICE_NAME),
+    because("NemoCustomizer", "spec.expose.router.eppConfig", ENDPOINT_PICKER),
+    because("NemoCustomizer", "spec.trainingConfig.modelPVC.subPath", MODEL_DIRECTORY),
+    because("NemoDatastore", "spec.expose.service.name", SERVICE_NAME),
+    because("NemoDatastore", "spec.expose.router.eppConfig", ENDPOINT_PICKER),
+    because("NemoDatastore", "spec.userID", "the image of the Data Store chooses its user, who owns its files"),
+    because("NemoEntitystore", "spec.expose.service.name", SERVICE_NAME),
+    because("NemoEntitystore", "spec.expose.router.eppConfig", ENDPOINT_PICKER),
+    because("NemoEvaluator", "spec.expose.service.name", SERVICE_NAME),
+    because("NemoEvaluator", "spec.expose.router.eppConfig", ENDPOINT_PICKER),
+    because("NemoGuardrail", "spec.expose.service.name", SERVICE_NAME),
+    because("NemoGuardrail", "spec.expose.router.eppConfig", ENDPOINT_PICKER),
     row("ClusterPolicy", "spec.operator.defaultRuntime"),
     row("ClusterPolicy", "spec.operator.initContainer"),
     row("ClusterPolicy", "spec.operator.labels"),
@@ -62,8 +71,17 @@ pub const IGNORED: &[Ignored] = &[
     row("DeviceConfig", "spec"),
 ];
 
+const SERVICE_NAME: &str = "the Service has the name of the object, by which other services find it";
+const ENDPOINT_PICKER: &str = "endpoint pickers choose among replicas of models, which NeMo services are not";
+const MODEL_DIRECTORY: &str =
+    "download jobs of the Customizer write to the root of the claim, where training jobs read";
+
 const fn row(kind: &'static str, path: &'static str) -> Ignored {
-    Ignored { kind, path }
+    because(kind, path, "")
+}
+
+const fn because(kind: &'static str, path: &'static str, reason: &'static str) -> Ignored {
+    Ignored { kind, path, reason }
 }
 
 /// Whether the field at `path` of `kind` has no effect yet.

@@ -158,7 +158,15 @@ fn options(args: &Args) -> Result<Options> {
         registries: Some(REGISTRY_TIMEOUT),
         kserve_namespace: std::env::var("KSERVE_NAMESPACE").ok().filter(|name| !name.is_empty()),
         gpu: gpu(args, |name| std::env::var(name).ok()),
+        nemo: nemo(|name| std::env::var(name).ok()),
     })
+}
+
+/// Settings of NeMo services, from variables that the chart sets.
+fn nemo(variable: impl Fn(&str) -> Option<String>) -> capstan_operator::nemo::Settings {
+    let usual = capstan_operator::nemo::Settings::default();
+    let image = variable("NEMO_WAIT_IMAGE").filter(|image| !image.is_empty());
+    capstan_operator::nemo::Settings { wait_image: image.unwrap_or(usual.wait_image) }
 }
 
 /// Options of an operator in this process: without leader election, with the release image of this version.

@@ -43,6 +43,14 @@ const NIM: &[Kind] = &[
     nim_kind("NIMBuild", serves_model),
 ];
 
+const NEMO: &[Kind] = &[
+    nim_kind("NemoCustomizer", serves_nemo),
+    nim_kind("NemoDatastore", serves_nemo),
+    nim_kind("NemoEntitystore", serves_nemo),
+    nim_kind("NemoEvaluator", serves_nemo),
+    nim_kind("NemoGuardrail", serves_nemo),
+];
+
 /// All products, in the order of the status.
 pub(crate) const PRODUCTS: &[Product] = &[
     Product { kinds: &[], rules: doctor::cluster::RULES, status: None, versions: None },
@@ -54,6 +62,7 @@ pub(crate) const PRODUCTS: &[Product] = &[
     },
     Product { kinds: &[], rules: doctor::network::RULES, status: None, versions: None },
     Product { kinds: NIM, rules: doctor::nim::RULES, status: Some(status::nim::SECTION), versions: None },
+    Product { kinds: NEMO, rules: doctor::nemo::RULES, status: Some(status::nemo::SECTION), versions: None },
 ];
 
 /// The custom resources of all products.
@@ -77,4 +86,9 @@ fn serves_nothing(_: &str, _: &Pod<'_>) -> bool {
 /// Model servers have the name as a label; downloads are Jobs and pods named after their resource.
 fn serves_model(name: &str, pod: &Pod<'_>) -> bool {
     pod.label("app") == name || pod.job() == Some(&format!("{name}-job")) || pod.name == format!("{name}-pod")
+}
+
+/// Pods of NeMo services say what they are a part of.
+fn serves_nemo(name: &str, pod: &Pod<'_>) -> bool {
+    pod.label("app") == name && pod.label("app.kubernetes.io/part-of").starts_with("nemo-")
 }

@@ -9,6 +9,7 @@ mod controller;
 pub mod crds;
 mod endpoints;
 pub mod gpu;
+pub mod nemo;
 pub mod nim;
 mod orchestrator;
 pub mod product;
@@ -83,6 +84,8 @@ pub struct Options {
     pub kserve_namespace: Option<String>,
     /// Settings of GPU operands.
     pub gpu: gpu::Settings,
+    /// What services of NeMo need to know.
+    pub nemo: nemo::Settings,
 }
 
 /// An HTTP endpoint.
@@ -122,6 +125,7 @@ impl Options {
             registries: None,
             kserve_namespace: None,
             gpu: gpu::Settings { namespace: "capstan".into(), ..gpu::Settings::default() },
+            nemo: nemo::Settings::default(),
         }
     }
 }

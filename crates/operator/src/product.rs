@@ -17,10 +17,10 @@ use crate::orchestrator::Nodes;
 use crate::queries::QuerySources;
 use crate::schemas::Schemas;
 use crate::states::States;
-use crate::{Options, gpu, nim};
+use crate::{Options, gpu, nemo, nim};
 
 /// Every product.
-pub static PRODUCTS: &[&Product] = &[&gpu::PRODUCT, &nim::PRODUCT];
+pub static PRODUCTS: &[&Product] = &[&gpu::PRODUCT, &nim::PRODUCT, &nemo::PRODUCT];
 
 /// What one product adds to the operator.
 pub struct Product {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use capstan_operands::nim::nim_service::discovery;
-use capstan_plan::{Query, QueryResult};
+use capstan_plan::{Query, QueryResult, Sensitive};
 use capstan_runtime::query::{CachedFn, QueryError, QueryFn};
 use capstan_runtime::registry::Registries;
 use capstan_runtime::{Runtime, fetch, keys};
@@ -51,7 +51,7 @@ pub(crate) struct QuerySources {
 }
 
 impl QuerySources {
-    /// From the options. Pod logs are always read from the cluster that we reconcile.
+    /// From the options. Pod logs and Secrets are always read from the cluster that we reconcile.
     pub(crate) fn new(runtime: &Runtime, options: &Options) -> Self {
         let registries = options.registries.map(|timeout| Registries::new(runtime.client.clone(), timeout));
         let (image_cache, runtime, other) = (registries.clone(), runtime.clone(), options.query_backend.0.clone());
@@ -76,6 +76,14 @@ impl QuerySources {
                         Ok(QueryResult::PodLog(Ok(log.into())))
                     })
                 }
+                (Query::SecretValue { secret, key, .. }, _) => {
+                    let runtime = runtime.clone();
+                    Box::pin(async move {
+                        let value = runtime.secret_value(&secret, &key).await.map_err(|error| error.chain())?;
+                        let absent = || format!("{secret} has no key {key:?} with text in it");
+                        Ok(QueryResult::SecretValue(Ok(Sensitive(value.ok_or_else(absent)?))))
+                    })
+                }
                 (query, _) => other(query),
             }),
         }
@@ -87,6 +95,7 @@ async fn run_query(query: Query) -> Result<QueryResult, QueryError> {
         Query::Model { url, .. } => Ok(QueryResult::Model(Ok(model(url.trim_end_matches('/')).await?))),
         Query::Image(image) => Err(format!("no registry is asked about image {}", image.name).into()),
         Query::PodLog { pod, .. } => Err(format!("nobody reads the log of {pod}").into()),
+        Query::SecretValue { secret, .. } => Err(format!("nobody reads {secret}").into()),
         Query::PrivateKey { .. } => {
             let key = keys::private_key().map_err(|error| QueryError::NotSent(error.to_string()))?;
             Ok(QueryResult::PrivateKey(key))

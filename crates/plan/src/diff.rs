@@ -224,7 +224,7 @@ fn is_applied(object: &Object, live: &Value) -> bool {
 /// Lists with a merge key compare by key, so that an item of another manager is no difference: no apply of ours could
 /// remove it. Other lists compare item by item. An empty value equals an absent one, because the server drops empty
 /// values of built-in types.
-fn is_subset(wanted: &Value, live: &Value) -> bool {
+pub fn is_subset(wanted: &Value, live: &Value) -> bool {
     match (wanted, live) {
         (Value::Object(wanted), Value::Object(live)) => {
             wanted.iter().all(|(name, value)| live.get(name).map_or(is_empty(value), |live| is_subset(value, live)))

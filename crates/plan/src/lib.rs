@@ -13,11 +13,12 @@ mod query;
 
 pub use diff::{
     Basis, Conflict, Decision, Deletion, Diff, FIELD_MANAGER, PropagationPolicy, Write, decide, diff, is_current,
+    is_subset,
 };
 pub use facts::{CPU_FEATURES, Facts, Orchestrator, ServerVersion};
 pub use object::{Gvk, Live, LiveObjects, Object, Policy, Ref};
 pub use packed::{Entries, Fields, Packed, Packer, Tree};
-pub use query::{Image, Labels, LogPart, Proxies, Query, QueryResult};
+pub use query::{Image, Labels, LogPart, Proxies, Query, QueryResult, Sensitive};
 
 use std::time::Duration;
 

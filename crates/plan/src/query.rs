@@ -40,6 +40,25 @@ pub enum Query {
         /// Which part of the log.
         part: LogPart,
     },
+    /// The value of a key of a Secret, for another Secret that is made from it. Caches hold hashes of values only.
+    SecretValue {
+        /// The Secret.
+        secret: Ref,
+        /// The key.
+        key: String,
+        /// Hash of the value as the cache shows it: another value is another question.
+        version: String,
+    },
+}
+
+/// A value that logs must not show.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Sensitive(pub String);
+
+impl std::fmt::Debug for Sensitive {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("[redacted]")
+    }
 }
 
 /// A part of a log.
@@ -84,7 +103,10 @@ impl Query {
         match self {
             Self::Model { .. } => Some(MODEL_REFRESH),
             Self::PodLog { part: LogPart::Tail(_), .. } => Some(LOG_REFRESH),
-            Self::PodLog { part: LogPart::Head(_), .. } | Self::PrivateKey { .. } | Self::Image(_) => None,
+            Self::PodLog { part: LogPart::Head(_), .. }
+            | Self::PrivateKey { .. }
+            | Self::Image(_)
+            | Self::SecretValue { .. } => None,
         }
     }
 
@@ -95,6 +117,7 @@ impl Query {
             Self::PrivateKey { .. } => None,
             Self::Image(_) => Some(QueryResult::Image(Err(reason))),
             Self::PodLog { .. } => Some(QueryResult::PodLog(Err(reason))),
+            Self::SecretValue { .. } => Some(QueryResult::SecretValue(Err(reason))),
         }
     }
 }
@@ -110,4 +133,6 @@ pub enum QueryResult {
     Image(Result<Vec<Labels>, String>),
     /// The text; or why it cannot be read, after several attempts.
     PodLog(Result<Arc<str>, String>),
+    /// The value, as text; or why it cannot be read, after several tries.
+    SecretValue(Result<Sensitive, String>),
 }

@@ -1,9 +1,10 @@
-//! Reads that no watch covers: pod logs.
+//! Reads that no watch covers: pod logs, and values of Secrets, of which caches hold hashes only.
 
 use std::future::Future;
 
 use capstan_plan::{LogPart, Ref};
 use http::Request;
+use k8s_openapi::api::core::v1::Secret;
 use tokio::time::timeout;
 
 use crate::Runtime;
@@ -23,6 +24,17 @@ impl Runtime {
         let request =
             request.map_err(|error| Error::request("read the log of", pod, kube::Error::BuildRequest(error)))?;
         self.read("log", pod, self.client.request_text(request)).await
+    }
+
+    /// The value of a key of a Secret; `None` if there is no such key, or no text in it.
+    pub async fn secret_value(&self, secret: &Ref, key: &str) -> Result<Option<String>, Error> {
+        let path = self.cache.kind(&secret.gvk)?.path(&secret.namespace);
+        let request = Request::get(format!("{path}/{}", secret.name));
+        let request = request.body(Vec::new()).map_err(kube::core::request::Error::BuildRequest);
+        let request = request.map_err(|error| Error::request("get", secret, kube::Error::BuildRequest(error)))?;
+        let read: Secret = self.read("get", secret, self.client.request(request)).await?;
+        let value = read.data.and_then(|mut data| data.remove(key));
+        Ok(value.and_then(|value| String::from_utf8(value.0).ok()))
     }
 
     async fn read<T>(

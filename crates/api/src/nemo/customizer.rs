@@ -55,7 +55,7 @@ impl Kind for NemoCustomizerSpec {
     const VERSION: &'static str = super::VERSION;
     const KIND: &'static str = "NemoCustomizer";
     const PLURAL: &'static str = "nemocustomizers";
-    const HANDLING: Handling = Handling::Watched;
+    const HANDLING: Handling = Handling::Reconciled;
     const COLUMNS: &'static [Column] = super::COLUMNS;
 }
 

@@ -37,7 +37,7 @@ impl Kind for NemoDatastoreSpec {
     const VERSION: &'static str = super::VERSION;
     const KIND: &'static str = "NemoDatastore";
     const PLURAL: &'static str = "nemodatastores";
-    const HANDLING: Handling = Handling::Watched;
+    const HANDLING: Handling = Handling::Reconciled;
     const COLUMNS: &'static [Column] = super::COLUMNS;
 }
 

@@ -30,6 +30,6 @@ impl Kind for NemoEntitystoreSpec {
     const VERSION: &'static str = super::VERSION;
     const KIND: &'static str = "NemoEntitystore";
     const PLURAL: &'static str = "nemoentitystores";
-    const HANDLING: Handling = Handling::Watched;
+    const HANDLING: Handling = Handling::Reconciled;
     const COLUMNS: &'static [Column] = super::COLUMNS;
 }

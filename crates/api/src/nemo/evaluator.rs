@@ -55,7 +55,7 @@ impl Kind for NemoEvaluatorSpec {
     const VERSION: &'static str = super::VERSION;
     const KIND: &'static str = "NemoEvaluator";
     const PLURAL: &'static str = "nemoevaluators";
-    const HANDLING: Handling = Handling::Watched;
+    const HANDLING: Handling = Handling::Reconciled;
     const COLUMNS: &'static [Column] = super::COLUMNS;
 }
 

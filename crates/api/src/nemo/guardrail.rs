@@ -38,7 +38,7 @@ impl Kind for NemoGuardrailSpec {
     const VERSION: &'static str = super::VERSION;
     const KIND: &'static str = "NemoGuardrail";
     const PLURAL: &'static str = "nemoguardrails";
-    const HANDLING: Handling = Handling::Watched;
+    const HANDLING: Handling = Handling::Reconciled;
     const COLUMNS: &'static [Column] = super::COLUMNS;
 }
 

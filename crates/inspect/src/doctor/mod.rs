@@ -8,6 +8,7 @@ pub(crate) mod cluster;
 mod finding;
 pub(crate) mod gpu;
 pub(crate) mod index;
+pub(crate) mod nemo;
 pub(crate) mod network;
 pub(crate) mod nim;
 mod report;

@@ -35,6 +35,7 @@ const MORE: &[(&str, &str, &str, &str)] = &[
     ("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses"),
     ("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
     ("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses"),
+    ("scheduling.volcano.sh", "v1beta1", "Queue", "queues"),
     ("storage.k8s.io", "v1", "StorageClass", "storageclasses"),
 ];
 

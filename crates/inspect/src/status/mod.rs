@@ -3,6 +3,7 @@
 //! [`tree()`] is computed from a snapshot alone; [`text`] renders it. Each product has a [`Section`].
 
 pub(crate) mod gpu;
+pub(crate) mod nemo;
 pub(crate) mod nim;
 pub(crate) mod operator;
 pub mod text;
@@ -12,6 +13,7 @@ mod tree;
 mod tests;
 
 pub use gpu::{Nodes, Operand, PhaseCount, PhaseDuration, Resource, Share, Upgrade, WaitingNode};
+pub use nemo::NemoService;
 pub use nim::Model;
 pub use operator::Operator;
 pub use tree::{Summary, Tree, tree};

@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::gpu::{Nodes, Resource};
+use super::nemo::NemoService;
 use super::nim::Model;
 use super::operator::{self, Operator};
 use super::sections;
@@ -23,6 +24,9 @@ pub struct Tree {
     pub nodes: Nodes,
     /// Model custom resources.
     pub models: Vec<Model>,
+    /// NeMo services.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nemo: Vec<NemoService>,
     /// Kinds that could not be read: their objects are missing here.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<String>,
@@ -54,8 +58,7 @@ fn verdict(tree: &Tree, snapshot: &Snapshot) -> Summary {
         Some(why) if counts.is_empty() => Summary { ready: false, text: format!("not ready: {why}") },
         Some(why) => Summary { ready: false, text: format!("not ready: {why} ({})", counts.join(", ")) },
         None if counts.is_empty() => {
-            let text =
-                "ready: nothing is asked for, there is no ClusterPolicy, GPUCluster, NVIDIADriver or NIM resource";
+            let text = "ready: nothing is asked for, there is no ClusterPolicy, GPUCluster, NVIDIADriver, NIM or NeMo resource";
             Summary { ready: true, text: text.into() }
         }
         None => Summary { ready: true, text: format!("ready: {}", counts.join(", ")) },

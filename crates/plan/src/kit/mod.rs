@@ -6,7 +6,7 @@
 //! |---|---|
 //! | what runs on nodes | [`daemon_set`], [`pod`] |
 //! | RBAC, SCCs and admission policies | [`rbac`], [`openshift`], [`admission`] |
-//! | a server behind a Service | [`expose`], [`probe`], [`storage`], [`proxy`], [`autoscaler`] |
+//! | a server behind a Service | [`expose`], [`probe`], [`storage`], [`proxy`], [`autoscaler`], [`rolling`], [`rollout`] |
 //! | Prometheus | [`monitoring`] |
 
 pub mod admission;
@@ -20,6 +20,8 @@ pub mod pod;
 pub mod probe;
 pub mod proxy;
 pub mod rbac;
+pub mod rolling;
+pub mod rollout;
 pub mod scope;
 pub mod storage;
 

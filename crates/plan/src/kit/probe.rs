@@ -39,7 +39,8 @@ impl Timing {
     /// `probe` with this timing.
     pub fn of(self, probe: Probe) -> Probe {
         Probe {
-            initial_delay_seconds: Some(self.delay),
+            // The server does not store a zero.
+            initial_delay_seconds: Some(self.delay).filter(|delay| *delay > 0),
             timeout_seconds: Some(self.timeout),
             period_seconds: Some(self.period),
             success_threshold: Some(1),

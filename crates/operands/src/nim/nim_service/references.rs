@@ -1,11 +1,9 @@
 //! Objects that a service references: they must exist, and their changes requeue it.
 
-use std::collections::BTreeMap;
-
 use capstan_api::compute_domain::ComputeDomain;
 use capstan_api::nim::{NimCache, NimService};
-use capstan_plan::kit::hash;
 use capstan_plan::kit::proxy;
+use capstan_plan::kit::rolling::{Contents, contents};
 use capstan_plan::kit::storage::claim_name;
 use capstan_plan::{Facts, Gvk, Ref};
 use jiff::Timestamp;
@@ -85,26 +83,14 @@ fn of_variable(namespace: &str, variable: &EnvVar) -> Option<Ref> {
     secret.or_else(|| config.map(|one| Ref::of::<ConfigMap>(namespace, &one.name)))
 }
 
-/// References by name, with a hash of their content if they exist.
-pub(super) type Contents = BTreeMap<String, Option<String>>;
-
 /// References of the model server.
 pub(super) fn of_server(cx: &Cx<'_>) -> Contents {
-    contents(cx, by_server(cx))
+    contents(&cx.facts.live, by_server(cx))
 }
 
 /// References of the endpoint picker.
 pub(super) fn of_picker(cx: &Cx<'_>) -> Contents {
-    contents(cx, by_picker(cx))
-}
-
-fn contents(cx: &Cx<'_>, named: Vec<Ref>) -> Contents {
-    let read = named.into_iter().filter(|one| ["Secret", "ConfigMap"].contains(&&*one.gvk.kind));
-    let content = |one: &Ref| {
-        let live = cx.facts.live.get(one)?;
-        Some(hash(&[&live["data"], &live["binaryData"]].map(ToString::to_string).concat()))
-    };
-    read.map(|one| (format!("{}/{}", one.gvk.kind, one.name), content(&one))).collect()
+    contents(&cx.facts.live, by_picker(cx))
 }
 
 /// Missing references, each with a fix.

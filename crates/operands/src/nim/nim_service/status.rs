@@ -7,6 +7,7 @@ use capstan_api::nim::service::InferencePlatform;
 use capstan_api::nim::service_status::{ComputeDomainNode, ComputeDomainNodeState, ComputeDomainState, ServedModel};
 use capstan_plan::conditions::{self, Wanted};
 use capstan_plan::kit::hash;
+use capstan_plan::kit::rollout::{self, Rollout};
 use capstan_plan::{Note, Object, Plan, Query, QueryResult, Severity, is_current};
 use k8s_openapi::api::apps::v1::Deployment;
 
@@ -92,15 +93,7 @@ pub(super) fn observed(cx: &Cx<'_>, objects: &[Object], parts: Parts) -> Plan<Ni
     plan
 }
 
-/// Progress of the workload.
-struct Progress {
-    exists: bool,
-    ready: bool,
-    available: i32,
-    message: String,
-}
-
-fn progress(cx: &Cx<'_>) -> Progress {
+fn progress(cx: &Cx<'_>) -> Rollout {
     if cx.platform() == InferencePlatform::KServe {
         return inference_service(cx);
     }
@@ -110,49 +103,16 @@ fn progress(cx: &Cx<'_>) -> Progress {
     }
 }
 
-fn deployment(cx: &Cx<'_>) -> Progress {
-    let (name, live) = (&cx.name, cx.facts.live.typed::<Deployment>(&cx.namespace, &cx.name));
-    let available_of = |available: i32, updated: i32| {
-        let count = format!("{available} of {updated} updated replicas are available...");
-        format!("Waiting for deployment \"{name}\" rollout to finish: {count}")
-    };
-    let Some(live) = live else {
-        // Avoid a status write for what changes at once.
-        let message = available_of(0, cx.service.spec.replicas.unwrap_or(1));
-        return Progress { exists: false, ready: false, available: 0, message };
-    };
-    let status = live.status.clone().unwrap_or_default();
-    let wanted = live.spec.replicas.unwrap_or(1);
-    let (updated, available) = (status.updated_replicas.unwrap_or(0), status.available_replicas.unwrap_or(0));
-    let stuck = status.conditions.iter().flatten().any(|condition| {
-        condition.type_.as_deref() == Some("Progressing")
-            && condition.reason.as_deref() == Some("ProgressDeadlineExceeded")
-    });
-    let seen = status.observed_generation >= live.metadata.generation;
-    let (ready, message) = if wanted == 0 {
-        (false, format!("deployment \"{name}\" is scaled down"))
-    } else if stuck {
-        (false, format!("deployment \"{name}\" exceeded its progress deadline"))
-    } else if status.observed_generation.is_none() {
-        (false, available_of(0, wanted))
-    } else if !seen {
-        (false, format!("Waiting for deployment \"{name}\" spec update to be observed..."))
-    } else if updated < wanted {
-        let count = format!("{updated} out of {wanted} new replicas have been updated...");
-        (false, format!("Waiting for deployment \"{name}\" rollout to finish: {count}"))
-    } else if available < updated {
-        (false, available_of(available, updated))
-    } else {
-        (true, format!("deployment \"{name}\" successfully rolled out"))
-    };
-    Progress { exists: true, ready, available, message }
+fn deployment(cx: &Cx<'_>) -> Rollout {
+    let live = cx.facts.live.typed::<Deployment>(&cx.namespace, &cx.name);
+    rollout::of_deployment(&cx.name, live.as_ref(), cx.service.spec.replicas.unwrap_or(1))
 }
 
-fn group(cx: &Cx<'_>) -> Progress {
+fn group(cx: &Cx<'_>) -> Rollout {
     let name = names::of_group(cx);
     let Some(live) = cx.facts.live.typed::<LeaderWorkerSet>(&cx.namespace, &name) else {
         let message = format!("leaderworkerset \"{name}\" is not there yet");
-        return Progress { exists: false, ready: false, available: 0, message };
+        return Rollout { exists: false, ready: false, stuck: false, available: 0, message };
     };
     let status = live.status.unwrap_or_default();
     let available = status.conditions.iter().flatten().any(|one| one.type_ == "Available" && one.status == "True");
@@ -162,10 +122,10 @@ fn group(cx: &Cx<'_>) -> Progress {
         _ => (false, "not ready"),
     };
     let message = format!("leaderworkerset \"{name}\" is {what}");
-    Progress { exists: true, ready, available: status.ready_replicas.unwrap_or(0), message }
+    Rollout { exists: true, ready, stuck: false, available: status.ready_replicas.unwrap_or(0), message }
 }
 
-fn inference_service(cx: &Cx<'_>) -> Progress {
+fn inference_service(cx: &Cx<'_>) -> Rollout {
     let (name, live) = (&cx.name, kserve::live(cx));
     let conditions = live.as_ref().and_then(|live| live.status.as_ref()).and_then(|status| status.conditions.as_ref());
     let predictor = conditions.into_iter().flatten().find(|condition| condition.type_ == "PredictorReady");
@@ -182,7 +142,7 @@ fn inference_service(cx: &Cx<'_>) -> Progress {
         }
     };
     let available = i32::try_from(reasons::ready(cx)).unwrap_or(i32::MAX);
-    Progress { exists: live.is_some(), ready, available, message }
+    Rollout { exists: live.is_some(), ready, stuck: false, available, message }
 }
 
 /// Model and endpoints, the query for the model, and the endpoint error.
