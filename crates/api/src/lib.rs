@@ -3,6 +3,9 @@
 //! Start with [`resource`], the root type of all kinds, then open a domain. [`crd`] generates CustomResourceDefinitions
 //! from the types. Pure: no I/O, no clock, no client.
 
+// Names that only attributes of schemas use.
+#![cfg_attr(not(feature = "schemas"), allow(unused_imports, dead_code))]
+
 pub mod amd;
 pub mod common;
 pub mod compute_domain;

@@ -9,7 +9,9 @@ use schemars::{Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use crate::common::upgrade::{Drain, WaitForCompletion, on_by_default};
+#[cfg(feature = "schemas")]
+use crate::common::upgrade::on_by_default;
+use crate::common::upgrade::{Drain, WaitForCompletion};
 
 /// How driver pods are replaced when their template changes.
 #[skip_serializing_none]
